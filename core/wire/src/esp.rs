@@ -1,0 +1,170 @@
+//! Encapsulating Security Payload (RFC 4303 section 2): header, padding and trailer.
+//!
+//! Called by the data path, which knows IV, ICV and key; here they are bytes between header and trailer.
+
+use crate::Malformed;
+
+/// Length of SPI and sequence number.
+pub const HEADER_LEN: usize = 8;
+/// Length of pad length and next header.
+pub const TRAILER_LEN: usize = 2;
+/// The most padding that the pad length field can count.
+pub const MAX_PAD_LEN: usize = 255;
+
+/// The two fields in front of every ESP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EspHeader {
+    /// Security parameters index.
+    pub spi: u32,
+    /// Sequence number, its lower 32 bits if it is extended.
+    pub seq: u32,
+}
+
+impl EspHeader {
+    /// The header of the ESP packet in `bytes`.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let &[a, b, c, d, e, f, g, h] =
+            bytes.first_chunk().ok_or(Malformed::new("ESP header", "must have 8 bytes"))?;
+        Ok(Self { spi: u32::from_be_bytes([a, b, c, d]), seq: u32::from_be_bytes([e, f, g, h]) })
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
+        let ([a, b, c, d], [e, f, g, h]) = (self.spi.to_be_bytes(), self.seq.to_be_bytes());
+        *out = [a, b, c, d, e, f, g, h];
+    }
+}
+
+/// The last two bytes of the plaintext.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EspTrailer {
+    /// Number of padding bytes in front of this field.
+    pub pad_len: u8,
+    /// Protocol of the payload.
+    pub next_header: u8,
+}
+
+impl EspTrailer {
+    /// Splits decrypted `plaintext` into payload data, padding and trailer.
+    #[inline]
+    pub fn parse(plaintext: &[u8]) -> Result<(&[u8], &[u8], Self), Malformed> {
+        let (padded, &[pad_len, next_header]) =
+            plaintext.split_last_chunk().ok_or(Malformed::new("ESP trailer", "must have 2 bytes"))?;
+        let (payload, padding) = padded
+            .len()
+            .checked_sub(pad_len.into())
+            .and_then(|len| padded.split_at_checked(len))
+            .ok_or(Malformed::new("ESP pad length", "must not exceed the payload"))?;
+        Ok((payload, padding, Self { pad_len, next_header }))
+    }
+
+    /// Writes the trailer.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8; TRAILER_LEN]) {
+        *out = [self.pad_len, self.next_header];
+    }
+}
+
+/// The padding that makes `payload_len` bytes and the trailer end on a multiple of `align`, a power of two of at most 256.
+///
+/// RFC 4303 section 2.4: the trailer ends on a 4-byte boundary whatever the cipher, so `align` is taken to be at least 4.
+#[inline]
+pub fn pad_len(payload_len: usize, align: usize) -> u8 {
+    let mask = align.clamp(4, 256).wrapping_sub(1);
+    let end = payload_len.wrapping_add(TRAILER_LEN);
+    (end.wrapping_neg() & mask) as u8
+}
+
+// The default padding (RFC 4303 section 2.4), of which a packet has the beginning.
+const PADDING: [u8; MAX_PAD_LEN] = {
+    let mut bytes = [0; MAX_PAD_LEN];
+    let mut n = 0u8;
+    let mut rest = bytes.as_mut_slice();
+    while let [first, tail @ ..] = rest {
+        n = n.wrapping_add(1);
+        *first = n;
+        rest = tail;
+    }
+    bytes
+};
+
+/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4); what is longer than [`MAX_PAD_LEN`] is not padding and left alone.
+#[inline]
+pub fn fill_padding(padding: &mut [u8]) {
+    if let Some(default) = PADDING.get(..padding.len()) {
+        padding.copy_from_slice(default);
+    }
+}
+
+/// Whether padding is 1, 2, 3, ... as the default scheme demands (RFC 4303 section 2.4).
+#[inline]
+pub fn is_default_padding(padding: &[u8]) -> bool {
+    PADDING.get(..padding.len()) == Some(padding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn short_input_is_refused() {
+        assert_eq!(EspHeader::parse(&[0; 7]).unwrap_err().field, "ESP header");
+        assert_eq!(EspTrailer::parse(&[4]).unwrap_err().field, "ESP trailer");
+        assert_eq!(EspTrailer::parse(&[0, 1, 2, 4, 4]).unwrap_err().field, "ESP pad length");
+        assert_eq!(
+            EspTrailer::parse(&[1, 2, 3, 3, 4]),
+            Ok((&[][..], &[1, 2, 3][..], EspTrailer { pad_len: 3, next_header: 4 }))
+        );
+    }
+
+    #[test]
+    fn padding_of_all_255_bytes() {
+        let mut padding = [0; MAX_PAD_LEN];
+        fill_padding(&mut padding);
+        assert_eq!((padding[0], padding[254]), (1, 255));
+        assert!(is_default_padding(&padding));
+        padding[200] ^= 1;
+        assert!(!is_default_padding(&padding));
+    }
+
+    proptest! {
+        #[test]
+        fn header_round_trip(spi: u32, seq: u32) {
+            let header = EspHeader { spi, seq };
+            let mut out = [0; HEADER_LEN];
+            header.emit(&mut out);
+            prop_assert_eq!(&out[..4], spi.to_be_bytes());
+            prop_assert_eq!(EspHeader::parse(&out), Ok(header));
+        }
+
+        #[test]
+        fn trailer_round_trip(payload in proptest::collection::vec(any::<u8>(), 0..100), shift in 0u32..=8, next_header: u8) {
+            let align = 1usize << shift;
+            let pad = pad_len(payload.len(), align);
+            prop_assert!(usize::from(pad) < align.max(4));
+            let mut bytes = payload.clone();
+            bytes.resize(payload.len() + usize::from(pad), 0);
+            fill_padding(&mut bytes[payload.len()..]);
+            let trailer = EspTrailer { pad_len: pad, next_header };
+            let mut end = [0; TRAILER_LEN];
+            trailer.emit(&mut end);
+            bytes.extend(end);
+            prop_assert_eq!(bytes.len() % align.max(4), 0);
+            let (got, padding, parsed) = EspTrailer::parse(&bytes).unwrap();
+            prop_assert_eq!((got, parsed), (&payload[..], trailer));
+            prop_assert!(is_default_padding(padding));
+        }
+
+        #[test]
+        fn any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = EspHeader::parse(&bytes);
+            if let Ok((payload, padding, trailer)) = EspTrailer::parse(&bytes) {
+                prop_assert_eq!(payload.len() + padding.len() + TRAILER_LEN, bytes.len());
+                prop_assert_eq!(padding.len(), usize::from(trailer.pad_len));
+            }
+        }
+    }
+}

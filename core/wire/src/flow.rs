@@ -1,0 +1,280 @@
+//! What a packet shows to the SPD: addresses, upper-layer protocol and ports (the selectors of RFC 4301 section 4.4.1.1).
+//!
+//! Called for every packet that is classified, so a key is five words, cheap to hash and to compare. Where a selector
+//! cannot be seen, because an earlier fragment holds it, it is OPAQUE: `None` here.
+
+use core::{
+    fmt,
+    hash::{Hash, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use crate::{
+    Malformed,
+    ip::{IpVersion, Ipv4, Ipv6, proto, version},
+};
+
+/// Whether a packet is a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragment {
+    /// It is whole.
+    Whole,
+    /// It is the first fragment: upper-layer header included.
+    First,
+    /// It is a later fragment: no upper-layer header in it.
+    Later,
+}
+
+/// The selectors of one packet.
+///
+/// The words are source (two), destination (two), and `flags | protocol | ports`; unused bits are 0, so that equal
+/// selectors are equal words.
+#[derive(Clone, Copy, Eq)]
+pub struct FlowKey([u64; 5]);
+
+const V6: u64 = 1 << 40;
+const OPAQUE_PROTO: u64 = 1 << 41;
+const OPAQUE_PORTS: u64 = 1 << 42;
+const FIRST: u64 = 1 << 43;
+const LATER: u64 = 1 << 44;
+
+impl FlowKey {
+    /// The selectors of the IP packet in `packet`. The upper-layer protocol is looked for behind IPv6 extension headers.
+    // Always inlined, as are its parts: a key that is returned through memory stalls whoever copies it.
+    #[inline(always)]
+    pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
+        match version(packet)? {
+            IpVersion::V4 => Ok(Self::of_v4(&Ipv4::parse(packet)?)),
+            IpVersion::V6 => Self::of_v6(&Ipv6::parse(packet)?),
+        }
+    }
+
+    /// The selectors of a packet that an ICMP error quotes; ports that the quote does not reach are OPAQUE.
+    #[inline]
+    pub fn parse_quoted(packet: &[u8]) -> Result<Self, Malformed> {
+        match version(packet)? {
+            IpVersion::V4 => Ok(Self::of_v4(&Ipv4::parse_quoted(packet)?)),
+            IpVersion::V6 => Self::of_v6(&Ipv6::parse_quoted(packet)?),
+        }
+    }
+
+    /// A key of a whole IPv4 packet; `ports` as [`FlowKey::ports`] gives them.
+    #[inline]
+    pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, ports: (u16, u16)) -> Self {
+        Self::pack_v4(src, dst, Some(proto), port_bits(ports), Fragment::Whole)
+    }
+
+    /// A key of a whole IPv6 packet; `ports` as [`FlowKey::ports`] gives them.
+    #[inline]
+    pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, ports: (u16, u16)) -> Self {
+        Self::pack_v6(src, dst, Some(proto), port_bits(ports), Fragment::Whole)
+    }
+
+    #[inline(always)]
+    fn of_v4<T: AsRef<[u8]>>(ip: &Ipv4<T>) -> Self {
+        let fragment = match (ip.is_fragment(), ip.frag_offset()) {
+            (false, _) => Fragment::Whole,
+            (true, 0) => Fragment::First,
+            (true, _) => Fragment::Later,
+        };
+        let proto = ip.protocol();
+        let ports = read_ports(proto, ip.payload(), fragment);
+        Self::pack_v4(ip.src(), ip.dst(), Some(proto), ports, fragment)
+    }
+
+    #[inline(always)]
+    fn of_v6<T: AsRef<[u8]>>(ip: &Ipv6<T>) -> Result<Self, Malformed> {
+        let chain = ip.chain()?;
+        let fragment = match chain.fragment {
+            // RFC 6946: an atomic fragment is a whole packet.
+            Some(f) if !f.is_atomic() && f.offset == 0 => Fragment::First,
+            Some(f) if !f.is_atomic() => Fragment::Later,
+            _ => Fragment::Whole,
+        };
+        let upper = chain.upper();
+        let ports = match upper {
+            Some(proto) => {
+                let rest = ip.packet().get(chain.last.at..).unwrap_or_default();
+                read_ports(proto, rest, fragment)
+            }
+            None => OPAQUE_PORTS,
+        };
+        Ok(Self::pack_v6(ip.src(), ip.dst(), upper, ports, fragment))
+    }
+
+    #[inline]
+    fn pack_v4(src: Ipv4Addr, dst: Ipv4Addr, proto: Option<u8>, ports: u64, fragment: Fragment) -> Self {
+        Self([src.to_bits().into(), 0, dst.to_bits().into(), 0, tail(proto, ports, fragment)])
+    }
+
+    #[inline]
+    fn pack_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: Option<u8>, ports: u64, fragment: Fragment) -> Self {
+        let ((s0, s1), (d0, d1)) = (halves(src), halves(dst));
+        Self([s0, s1, d0, d1, V6 | tail(proto, ports, fragment)])
+    }
+
+    /// IP version.
+    #[inline]
+    pub fn version(&self) -> IpVersion {
+        if self.0[4] & V6 == 0 { IpVersion::V4 } else { IpVersion::V6 }
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> IpAddr {
+        self.address(self.0[0], self.0[1])
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> IpAddr {
+        self.address(self.0[2], self.0[3])
+    }
+
+    #[inline]
+    fn address(&self, first: u64, second: u64) -> IpAddr {
+        match self.version() {
+            IpVersion::V4 => Ipv4Addr::from_bits(first as u32).into(),
+            IpVersion::V6 => Ipv6Addr::from_bits(u128::from(first) << 64 | u128::from(second)).into(),
+        }
+    }
+
+    /// Source address as a number; an IPv4 address is less than 2^32.
+    #[inline]
+    pub fn src_bits(&self) -> u128 {
+        self.bits(self.0[0], self.0[1])
+    }
+
+    /// Destination address as a number; an IPv4 address is less than 2^32.
+    #[inline]
+    pub fn dst_bits(&self) -> u128 {
+        self.bits(self.0[2], self.0[3])
+    }
+
+    #[inline]
+    fn bits(&self, first: u64, second: u64) -> u128 {
+        match self.version() {
+            IpVersion::V4 => first.into(),
+            IpVersion::V6 => u128::from(first) << 64 | u128::from(second),
+        }
+    }
+
+    /// Upper-layer protocol; `None` is OPAQUE: a later fragment of an IPv6 packet in which another extension header follows
+    /// the fragment header.
+    #[inline]
+    pub fn proto(&self) -> Option<u8> {
+        (self.0[4] & OPAQUE_PROTO == 0).then_some((self.0[4] >> 32) as u8)
+    }
+
+    /// Source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP; type and code of ICMP; (type, 0) of a Mobility
+    /// header; (0, 0) of a protocol without any. `None` is OPAQUE: in a later fragment, and in a packet too short to hold
+    /// them.
+    #[inline]
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        (self.0[4] & OPAQUE_PORTS == 0).then_some(((self.0[4] >> 16) as u16, self.0[4] as u16))
+    }
+
+    /// Whether the packet is a fragment.
+    #[inline]
+    pub fn fragment(&self) -> Fragment {
+        match (self.0[4] & FIRST, self.0[4] & LATER) {
+            (0, 0) => Fragment::Whole,
+            (_, 0) => Fragment::First,
+            _ => Fragment::Later,
+        }
+    }
+
+    /// The key as words, for a hash function.
+    #[inline]
+    pub fn words(&self) -> &[u64; 5] {
+        &self.0
+    }
+}
+
+// Word by word: a memory comparison would load a key just packed in wider pieces than it was stored, and stall.
+impl PartialEq for FlowKey {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let ([a, b, c, d, e], [v, w, x, y, z]) = (self.0, other.0);
+        (a ^ v) | (b ^ w) | (c ^ x) | (d ^ y) | (e ^ z) == 0
+    }
+}
+
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for word in self.0 {
+            state.write_u64(word);
+        }
+    }
+}
+
+impl fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowKey")
+            .field("src", &self.src())
+            .field("dst", &self.dst())
+            .field("proto", &self.proto())
+            .field("ports", &self.ports())
+            .field("fragment", &self.fragment())
+            .finish()
+    }
+}
+
+// The ports as the key holds them. One word and not a tuple: stored in halves and loaded whole, a tuple stalls the CPU.
+#[inline]
+fn read_ports(proto: u8, upper: &[u8], fragment: Fragment) -> u64 {
+    // Most packets are whole and carry TCP or UDP; they do not pay for the others.
+    match upper.first_chunk() {
+        Some(&ports) if fragment == Fragment::Whole && (proto == proto::TCP || proto == proto::UDP) => {
+            u32::from_be_bytes(ports).into()
+        }
+        _ => read_other_ports(proto, upper, fragment),
+    }
+}
+
+/// Where a packet is too short to show its ports they are OPAQUE, as in a later fragment: a policy that asks for them
+/// does not match.
+#[inline(never)]
+fn read_other_ports(proto: u8, upper: &[u8], fragment: Fragment) -> u64 {
+    if fragment == Fragment::Later {
+        return OPAQUE_PORTS;
+    }
+    let ports = match proto {
+        proto::TCP | proto::UDP | proto::UDP_LITE | proto::SCTP | proto::DCCP => {
+            upper.first_chunk().map(|&ports| u32::from_be_bytes(ports).into())
+        }
+        proto::ICMP | proto::ICMPV6 => {
+            upper.first_chunk().map(|&[kind, code]| port_bits((kind.into(), code.into())))
+        }
+        // RFC 6275 section 6.1.1: the MH type is the third byte.
+        proto::MOBILITY => upper.first_chunk().map(|&[_, _, kind]| port_bits((kind.into(), 0))),
+        _ => Some(0),
+    };
+    ports.unwrap_or(OPAQUE_PORTS)
+}
+
+#[inline]
+fn port_bits((src, dst): (u16, u16)) -> u64 {
+    u64::from(src) << 16 | u64::from(dst)
+}
+
+#[inline]
+fn tail(proto: Option<u8>, ports: u64, fragment: Fragment) -> u64 {
+    let proto = proto.map_or(OPAQUE_PROTO, |p| u64::from(p) << 32);
+    let fragment = match fragment {
+        Fragment::Whole => 0,
+        Fragment::First => FIRST,
+        Fragment::Later => LATER,
+    };
+    proto | ports | fragment
+}
+
+#[inline]
+fn halves(address: Ipv6Addr) -> (u64, u64) {
+    let bits = address.to_bits();
+    ((bits >> 64) as u64, bits as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! The Internet Protocol, versions 4 (RFC 791) and 6 (RFC 8200).
+
+pub mod ext;
+pub mod v4;
+pub mod v6;
+
+use crate::Malformed;
+
+pub use v4::{Ipv4, Ipv4Header};
+pub use v6::{Ipv6, Ipv6Header};
+
+/// The version of an IP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+/// The version that the first four bits of an IP packet claim.
+#[inline]
+pub fn version(packet: &[u8]) -> Result<IpVersion, Malformed> {
+    match packet.first().map(|b| b >> 4) {
+        Some(4) => Ok(IpVersion::V4),
+        Some(6) => Ok(IpVersion::V6),
+        Some(_) => Err(Malformed::new("IP version", "must be 4 or 6")),
+        None => Err(Malformed::new("IP version", "must be present, but the packet is empty")),
+    }
+}
+
+/// Protocol numbers (IANA "Protocol Numbers"), as in IPv4's protocol and IPv6's next header field.
+pub mod proto {
+    /// IPv6 Hop-by-Hop Options.
+    pub const HOP_BY_HOP: u8 = 0;
+    /// ICMP for IPv4.
+    pub const ICMP: u8 = 1;
+    /// IPv4 inside IP.
+    pub const IPIP: u8 = 4;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// DCCP.
+    pub const DCCP: u8 = 33;
+    /// IPv6 inside IP.
+    pub const IPV6: u8 = 41;
+    /// IPv6 Routing header.
+    pub const ROUTING: u8 = 43;
+    /// IPv6 Fragment header.
+    pub const FRAGMENT: u8 = 44;
+    /// Generic Routing Encapsulation.
+    pub const GRE: u8 = 47;
+    /// Encapsulating Security Payload.
+    pub const ESP: u8 = 50;
+    /// Authentication Header.
+    pub const AH: u8 = 51;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+    /// Nothing follows; inside ESP, a dummy packet (RFC 4303 section 2.6).
+    pub const NO_NEXT: u8 = 59;
+    /// IPv6 Destination Options.
+    pub const DEST_OPTS: u8 = 60;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+    /// IPv6 Mobility header.
+    pub const MOBILITY: u8 = 135;
+    /// UDP-Lite.
+    pub const UDP_LITE: u8 = 136;
+    /// Host Identity Protocol.
+    pub const HIP: u8 = 139;
+    /// Shim6.
+    pub const SHIM6: u8 = 140;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(version(&[0x45]), Ok(IpVersion::V4));
+        assert_eq!(version(&[0x60, 1]), Ok(IpVersion::V6));
+        assert!(version(&[0x50]).is_err());
+        assert!(version(&[]).is_err());
+    }
+}

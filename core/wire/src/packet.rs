@@ -1,0 +1,131 @@
+//! One packet in one buffer, with head room and tail room.
+//!
+//! ESP and AH work in place: an encapsulation grows the packet into the room around it, a decapsulation shrinks it. The
+//! storage belongs to the caller; nothing here copies or allocates.
+
+/// A packet inside a caller's buffer: `[ head room | data | tail room ]`.
+#[derive(Debug)]
+pub struct Packet<'b> {
+    buf: &'b mut [u8],
+    // Invariant: start <= end <= buf.len().
+    start: usize,
+    end: usize,
+}
+
+/// There is not enough room around (or data inside) the packet for the wanted change; nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl<'b> Packet<'b> {
+    /// The `len` bytes of `buf` from `start` on are the packet; `None` if they do not lie inside `buf`.
+    #[inline]
+    pub fn new(buf: &'b mut [u8], start: usize, len: usize) -> Option<Self> {
+        let end = start.checked_add(len)?;
+        (end <= buf.len()).then_some(Self { buf, start, end })
+    }
+
+    /// Length of the packet in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether the packet holds no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Free bytes before the packet.
+    #[inline]
+    pub fn head_room(&self) -> usize {
+        self.start
+    }
+
+    /// Free bytes after the packet.
+    #[inline]
+    pub fn tail_room(&self) -> usize {
+        self.buf.len().saturating_sub(self.end)
+    }
+
+    /// The packet's bytes.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        self.buf.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The packet's bytes, to be changed in place.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        self.buf.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Grows the packet by `n` bytes at its front. Their content is whatever the head room held.
+    #[inline]
+    pub fn grow_front(&mut self, n: usize) -> Result<(), NoRoom> {
+        self.start = self.start.checked_sub(n).ok_or(NoRoom)?;
+        Ok(())
+    }
+
+    /// Removes `n` bytes from the packet's front; they become head room.
+    #[inline]
+    pub fn shrink_front(&mut self, n: usize) -> Result<(), NoRoom> {
+        let start = self.start.checked_add(n).filter(|&s| s <= self.end).ok_or(NoRoom)?;
+        self.start = start;
+        Ok(())
+    }
+
+    /// Grows the packet by `n` bytes at its end. Their content is whatever the tail room held.
+    #[inline]
+    pub fn grow_back(&mut self, n: usize) -> Result<(), NoRoom> {
+        let end = self.end.checked_add(n).filter(|&e| e <= self.buf.len()).ok_or(NoRoom)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Removes `n` bytes from the packet's end; they become tail room.
+    #[inline]
+    pub fn shrink_back(&mut self, n: usize) -> Result<(), NoRoom> {
+        let end = self.end.checked_sub(n).filter(|&e| e >= self.start).ok_or(NoRoom)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Makes the packet `len` bytes long by cutting or growing its end.
+    #[inline]
+    pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
+        let end = self.start.checked_add(len).filter(|&e| e <= self.buf.len()).ok_or(NoRoom)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Borrows the packet for a shorter time, as a packet of its own over the same bytes and rooms.
+    #[inline]
+    pub fn reborrow(&mut self) -> Packet<'_> {
+        Packet { buf: self.buf, start: self.start, end: self.end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_grow_and_shrink_and_refuse() {
+        let mut storage = [0u8; 16];
+        assert!(Packet::new(&mut storage, 10, 7).is_none());
+        let mut p = Packet::new(&mut storage, 4, 8).unwrap();
+        assert_eq!((p.head_room(), p.len(), p.tail_room()), (4, 8, 4));
+        p.grow_front(4).unwrap();
+        p.grow_back(4).unwrap();
+        assert_eq!(p.len(), 16);
+        assert_eq!(p.grow_front(1), Err(NoRoom));
+        assert_eq!(p.grow_back(1), Err(NoRoom));
+        assert_eq!(p.shrink_front(17), Err(NoRoom));
+        p.shrink_front(16).unwrap();
+        assert!(p.is_empty());
+        assert_eq!(p.shrink_back(1), Err(NoRoom));
+        assert_eq!(p.set_len(1), Err(NoRoom));
+        assert_eq!(p.shrink_back(usize::MAX), Err(NoRoom));
+    }
+}

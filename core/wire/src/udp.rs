@@ -1,0 +1,250 @@
+//! UDP (RFC 768): a view over a datagram and the header that UDP encapsulation emits.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::{
+    Malformed,
+    checksum::{Sum, pseudo_v4, pseudo_v6},
+    ip::proto,
+};
+
+/// Length of the header.
+pub const HEADER_LEN: usize = 8;
+
+/// A UDP datagram in `T`'s bytes; bytes behind its length do not belong to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Udp<T> {
+    bytes: T,
+}
+
+impl<T: AsRef<[u8]>> Udp<T> {
+    /// The datagram at the start of `bytes`.
+    #[inline]
+    pub fn parse(bytes: T) -> Result<Self, Malformed> {
+        let b = bytes.as_ref();
+        let &[_, _, _, _, hi, lo, _, _] =
+            b.first_chunk::<HEADER_LEN>().ok_or(Malformed::new("UDP header", "must have 8 bytes"))?;
+        let len = usize::from(u16::from_be_bytes([hi, lo]));
+        if len < HEADER_LEN {
+            return Err(Malformed::new("UDP length", "must cover the header"));
+        }
+        if len > b.len() {
+            return Err(Malformed::new("UDP length", "must not exceed the bytes at hand"));
+        }
+        Ok(Self { bytes })
+    }
+
+    // `parse` made sure that the bytes are there; the zeros are never read.
+    #[inline]
+    fn fixed(&self) -> &[u8; HEADER_LEN] {
+        self.bytes.as_ref().first_chunk().unwrap_or(&[0; HEADER_LEN])
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        let h = self.fixed();
+        u16::from_be_bytes([h[0], h[1]])
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        let h = self.fixed();
+        u16::from_be_bytes([h[2], h[3]])
+    }
+
+    /// Length of header and payload.
+    #[inline]
+    pub fn len(&self) -> u16 {
+        let h = self.fixed();
+        u16::from_be_bytes([h[4], h[5]])
+    }
+
+    /// Whether the payload is empty.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.payload().is_empty()
+    }
+
+    /// The checksum field; 0 means none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        let h = self.fixed();
+        u16::from_be_bytes([h[6], h[7]])
+    }
+
+    /// Header and payload, no further than the length says.
+    #[inline]
+    pub fn datagram(&self) -> &[u8] {
+        self.bytes.as_ref().get(..self.len().into()).unwrap_or_default()
+    }
+
+    /// The payload, no further than the length says.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        self.datagram().get(HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// Whether the checksum is right over IPv4, where it may be absent.
+    #[inline]
+    pub fn verify_checksum_v4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+        self.checksum() == 0 || self.sum(pseudo_v4(src, dst, proto::UDP, self.len())).is_valid()
+    }
+
+    /// Whether the checksum is right over IPv6, where it must be present (RFC 8200 section 8.1).
+    #[inline]
+    pub fn verify_checksum_v6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+        self.checksum() != 0 && self.sum(pseudo_v6(src, dst, proto::UDP, self.len().into())).is_valid()
+    }
+
+    #[inline]
+    fn sum(&self, pseudo: Sum) -> Sum {
+        pseudo.add_bytes(self.datagram())
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
+    /// Sets the checksum field.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        if let Some(h) = self.bytes.as_mut().first_chunk_mut::<HEADER_LEN>() {
+            [h[6], h[7]] = checksum.to_be_bytes();
+        }
+    }
+
+    /// Computes the checksum over IPv4.
+    #[inline]
+    pub fn fill_checksum_v4(&mut self, src: Ipv4Addr, dst: Ipv4Addr) {
+        self.fill(pseudo_v4(src, dst, proto::UDP, self.len()));
+    }
+
+    /// Computes the checksum over IPv6.
+    #[inline]
+    pub fn fill_checksum_v6(&mut self, src: Ipv6Addr, dst: Ipv6Addr) {
+        self.fill(pseudo_v6(src, dst, proto::UDP, self.len().into()));
+    }
+
+    fn fill(&mut self, pseudo: Sum) {
+        self.set_checksum(0);
+        // RFC 768: a computed 0 is sent as its other representation, for 0 means that there is none.
+        let checksum = match self.sum(pseudo).finish() {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        self.set_checksum(checksum);
+    }
+}
+
+/// The header without its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpHeader {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Length of the payload, at most 65,527.
+    pub payload_len: u16,
+}
+
+impl UdpHeader {
+    /// The header of the datagram in `bytes`.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let udp = Udp::parse(bytes)?;
+        Ok(Self {
+            src_port: udp.src_port(),
+            dst_port: udp.dst_port(),
+            payload_len: udp.len().saturating_sub(HEADER_LEN as u16),
+        })
+    }
+
+    /// Writes the header with no checksum: right for UDP encapsulation over IPv4 (RFC 3948 section 2.1); elsewhere
+    /// `fill_checksum_v4` or `_v6` follows.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8; HEADER_LEN]) -> Result<(), Malformed> {
+        let len = self
+            .payload_len
+            .checked_add(HEADER_LEN as u16)
+            .ok_or(Malformed::new("UDP length", "must be at most 65,535"))?;
+        let ([s0, s1], [d0, d1]) = (self.src_port.to_be_bytes(), self.dst_port.to_be_bytes());
+        let [l0, l1] = len.to_be_bytes();
+        *out = [s0, s1, d0, d1, l0, l1, 0, 0];
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn broken_lengths_are_refused() {
+        let field = |bytes: &[u8]| Udp::parse(bytes).unwrap_err().field;
+        assert_eq!(field(&[0; 7]), "UDP header");
+        assert_eq!(field(&[0, 1, 0, 2, 0, 7, 0, 0]), "UDP length");
+        assert_eq!(field(&[0, 1, 0, 2, 0, 9, 0, 0]), "UDP length");
+        assert!(Udp::parse([0, 1, 0, 2, 0, 8, 0, 0]).unwrap().is_empty());
+        let long = UdpHeader { src_port: 1, dst_port: 2, payload_len: 65_528 };
+        assert_eq!(long.emit(&mut [0; 8]).unwrap_err().field, "UDP length");
+    }
+
+    #[test]
+    fn no_checksum_is_right_over_ipv4_only() {
+        let udp = Udp::parse([0, 1, 0, 2, 0, 8, 0, 0]).unwrap();
+        assert!(udp.verify_checksum_v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST));
+        assert!(!udp.verify_checksum_v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
+    }
+
+    #[test]
+    fn a_computed_zero_becomes_all_ones() {
+        // Ports chosen so that the words sum to 0xffff: protocol 17 + length 8 + length 8 + ports.
+        let [hi, lo] = (0xffff - 17 - 8 - 8u16).to_be_bytes();
+        let mut udp = Udp::parse([hi, lo, 0, 0, 0, 8, 0, 0]).unwrap();
+        udp.fill_checksum_v4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
+        assert_eq!(udp.checksum(), 0xffff);
+        assert!(udp.verify_checksum_v4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip_and_checksum(
+            ports: (u16, u16),
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+            v4: (Ipv4Addr, Ipv4Addr),
+            v6: (Ipv6Addr, Ipv6Addr),
+            flip in any::<proptest::sample::Index>(),
+        ) {
+            let header = UdpHeader { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() as u16 };
+            let mut bytes = std::vec![0; HEADER_LEN];
+            header.emit(bytes.first_chunk_mut().unwrap()).unwrap();
+            bytes.extend(&payload);
+            prop_assert_eq!(UdpHeader::parse(&bytes), Ok(header));
+            // What lies behind the datagram is no part of it.
+            bytes.push(0x55);
+            let mut udp = Udp::parse(&mut bytes[..]).unwrap();
+            prop_assert_eq!(udp.payload(), &payload[..]);
+            udp.fill_checksum_v4(v4.0, v4.1);
+            prop_assert!(udp.verify_checksum_v4(v4.0, v4.1));
+            udp.fill_checksum_v6(v6.0, v6.1);
+            prop_assert!(udp.verify_checksum_v6(v6.0, v6.1));
+            // A flipped bit shows, be it in ports, checksum or payload.
+            let at = flip.index(HEADER_LEN + payload.len() - 2);
+            let at = if at < 4 { at } else { at + 2 };
+            bytes[at] ^= 1;
+            prop_assert!(!Udp::parse(&bytes).unwrap().verify_checksum_v6(v6.0, v6.1));
+        }
+
+        #[test]
+        fn any_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), len in 0u8..48) {
+            if bytes.len() > 5 {
+                (bytes[4], bytes[5]) = (0, len);
+            }
+            if let Ok(udp) = Udp::parse(&bytes) {
+                prop_assert_eq!(udp.payload().len() + HEADER_LEN, usize::from(udp.len()));
+                let _ = udp.verify_checksum_v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+            }
+        }
+    }
+}
