@@ -1,0 +1,144 @@
+//! The seam to the algorithms.
+
+use crate::{AeadAlg, AeadJob, CipherAlg, EncryptThenMac, EtmJob, MacAlg, MacJob};
+use alloc::boxed::Box;
+
+/// Why a key could not be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyError {
+    /// No provider at hand has this algorithm.
+    Unsupported,
+    /// The key's length is not the algorithm's.
+    KeyLength {
+        /// Length that the algorithm takes, in bytes.
+        expected: usize,
+        /// Length that was given, in bytes.
+        given: usize,
+    },
+    /// The provider refused the key or could not get memory for it.
+    Refused,
+}
+
+impl core::fmt::Display for KeyError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("no provider has this algorithm"),
+            Self::KeyLength { expected, given } => {
+                write!(f, "key of {} bits, expected {}", given.saturating_mul(8), expected.saturating_mul(8))
+            }
+            Self::Refused => f.write_str("the provider refused the key"),
+        }
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+/// A combined-mode cipher with its key. Shared by all cores; a call keeps no state.
+pub trait AeadKey: Send + Sync {
+    /// Encrypts and authenticates each job in place.
+    fn seal(&self, jobs: &mut [AeadJob<'_>]);
+    /// Verifies and decrypts each job in place.
+    fn open(&self, jobs: &mut [AeadJob<'_>]);
+}
+
+/// A cipher and a MAC with their keys, encrypt-then-MAC. Shared by all cores; a call keeps no state.
+pub trait EtmKey: Send + Sync {
+    /// Encrypts `text`, then writes the tag over `data`.
+    fn seal(&self, jobs: &mut [EtmJob<'_>]);
+    /// Verifies the tag over `data`, then decrypts `text`; what fails is not decrypted.
+    fn open(&self, jobs: &mut [EtmJob<'_>]);
+}
+
+/// A bare cipher with its key.
+pub trait CipherKey: Send + Sync {
+    /// Encrypts in place; `false` if `text` has a length that the cipher cannot take (nothing is changed then).
+    fn encrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool;
+    /// Decrypts in place; `false` as for [`encrypt`](Self::encrypt).
+    fn decrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool;
+}
+
+/// A MAC with its key. Shared by all cores; a call keeps no state.
+pub trait MacKey: Send + Sync {
+    /// Writes each job's tag.
+    fn sign(&self, jobs: &mut [MacJob<'_>]);
+}
+
+/// A set of algorithms. Each method answers [`KeyError::Unsupported`] for what the provider does not have.
+pub trait Provider: Sync {
+    /// Name shown to users, e.g. `aws-lc`.
+    fn name(&self) -> &'static str;
+
+    /// A combined-mode key; `key` is without the salt.
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError>;
+
+    /// A cipher key; for AES-CTR without the nonce.
+    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError>;
+
+    /// A MAC key; for AES-GMAC without the salt.
+    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError>;
+
+    /// A cipher and MAC fused by the provider, where it can do better than one after the other.
+    fn etm(
+        &self,
+        _cipher: CipherAlg,
+        _cipher_key: &[u8],
+        _mac: MacAlg,
+        _mac_key: &[u8],
+    ) -> Result<Box<dyn EtmKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+}
+
+/// Providers in order of preference; each algorithm comes from the first that has it.
+#[derive(Clone, Copy)]
+pub struct Providers<'p>(pub &'p [&'p dyn Provider]);
+
+impl Providers<'_> {
+    fn first<T>(&self, make: impl Fn(&dyn Provider) -> Result<T, KeyError>) -> Result<T, KeyError> {
+        for provider in self.0 {
+            match make(*provider) {
+                Err(KeyError::Unsupported) => {}
+                decided => return decided,
+            }
+        }
+        Err(KeyError::Unsupported)
+    }
+
+    /// See [`Provider::aead`].
+    pub fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        check_len(alg.key_len(), key)?;
+        self.first(|p| p.aead(alg, key))
+    }
+
+    /// See [`Provider::mac`].
+    pub fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        check_len(alg.key_len(), key)?;
+        self.first(|p| p.mac(alg, key))
+    }
+
+    /// A fused key where a provider has one, otherwise the cipher and the MAC one after the other.
+    pub fn etm(
+        &self,
+        cipher: CipherAlg,
+        cipher_key: &[u8],
+        mac: MacAlg,
+        mac_key: &[u8],
+    ) -> Result<Box<dyn EtmKey>, KeyError> {
+        check_len(cipher.key_len(), cipher_key)?;
+        check_len(mac.key_len(), mac_key)?;
+        match self.first(|p| p.etm(cipher, cipher_key, mac, mac_key)) {
+            Err(KeyError::Unsupported) => {}
+            decided => return decided,
+        }
+        let mac = self.first(|p| p.mac(mac, mac_key))?;
+        let cipher = match cipher {
+            CipherAlg::Null => None,
+            _ => Some(self.first(|p| p.cipher(cipher, cipher_key))?),
+        };
+        Ok(Box::new(EncryptThenMac::new(cipher, mac)))
+    }
+}
+
+fn check_len(expected: usize, key: &[u8]) -> Result<(), KeyError> {
+    if key.len() == expected { Ok(()) } else { Err(KeyError::KeyLength { expected, given: key.len() }) }
+}

@@ -1,0 +1,72 @@
+//! What an SA computes: the algorithms of one ESP or AH SA, and the sizes that follow from them.
+
+use crate::{AeadAlg, CipherAlg, MacAlg};
+use core::fmt;
+
+/// The algorithms of an ESP SA (RFC 4303 section 3.2). Encryption without integrity does not exist here (RFC 8221 section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EspSuite {
+    /// One combined-mode algorithm.
+    Combined(AeadAlg),
+    /// A cipher and a MAC. NULL with AES-GMAC is ENCR_NULL_AUTH_AES_GMAC (RFC 4543).
+    Separate(CipherAlg, MacAlg),
+}
+
+impl EspSuite {
+    /// Length of the IV in each packet, in bytes.
+    pub const fn iv_len(self) -> usize {
+        match self {
+            Self::Combined(aead) => aead.iv_len(),
+            Self::Separate(cipher, mac) => cipher.iv_len().saturating_add(mac.iv_len()),
+        }
+    }
+
+    /// Length of the ICV, in bytes.
+    pub const fn icv_len(self) -> usize {
+        match self {
+            Self::Combined(aead) => aead.icv_len(),
+            Self::Separate(_, mac) => mac.tag_len(),
+        }
+    }
+
+    /// Alignment of payload, padding and trailer together, in bytes: the cipher's block, at least 4 (RFC 4303 section 2.4).
+    pub const fn pad_to(self) -> usize {
+        match self {
+            Self::Combined(_) => 4,
+            Self::Separate(cipher, _) => {
+                if cipher.block_len() > 4 {
+                    cipher.block_len()
+                } else {
+                    4
+                }
+            }
+        }
+    }
+
+    /// Whether a repeated IV under one key would break the suite, so that the IV is made from the sequence counter.
+    pub const fn iv_is_counter(self) -> bool {
+        match self {
+            Self::Combined(_) => true,
+            Self::Separate(cipher, mac) => cipher.is_counter_mode() || mac.takes_nonce(),
+        }
+    }
+}
+
+impl fmt::Display for EspSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Combined(aead) => aead.fmt(f),
+            Self::Separate(cipher, mac) => write!(f, "{cipher}/{mac}"),
+        }
+    }
+}
+
+/// The algorithm of an AH SA (RFC 4302 section 3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AhSuite(pub MacAlg);
+
+impl fmt::Display for AhSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
