@@ -1,0 +1,32 @@
+//! The algorithms of ESP and AH from the RustCrypto crates: portable, `no_std`, no unsafe code of its own.
+//!
+//! Runs wherever Rust does; uses the AES, carry-less multiplication and SHA instructions of the processor where it finds
+//! them, and constant-time code where it does not. DES, 3DES and MD5 are in `casemate-legacy`.
+//!
+//! Allocates when a key is set up, nothing for a packet. Keys and their schedules are wiped on drop.
+//!
+//! Where a mode is one long chain (CBC encryption, CMAC, XCBC), the packets of a batch go through it side by side.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod cbc;
+mod ccm;
+mod chacha;
+mod chain_mac;
+mod cmac;
+mod combined;
+mod ctr;
+mod etm;
+mod gcm;
+mod gmac;
+mod hmac;
+mod lanes;
+mod mac;
+mod provider;
+#[cfg(test)]
+mod wiped;
+mod xcbc;
+
+pub use provider::{RUSTCRYPTO, RustCrypto};

@@ -1,0 +1,197 @@
+//! NIST's vectors: CAVP for GCM, CCM, CBC and 3DES, SP 800-38B for CMAC, and the RFCs that come in the same format.
+
+use crate::check::{self, AeadCase, CipherCase, MacCase};
+use crate::report::{Family, Report};
+use crate::rsp::{Record, records};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, Provider};
+
+macro_rules! data {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../data/cavp/", $name)))
+    };
+}
+
+type File = (&'static str, &'static str);
+
+const GCM: [File; 6] = [
+    data!("gcmEncryptExtIV128.iv96.rsp"),
+    data!("gcmEncryptExtIV192.iv96.rsp"),
+    data!("gcmEncryptExtIV256.iv96.rsp"),
+    data!("gcmDecrypt128.iv96.rsp"),
+    data!("gcmDecrypt192.iv96.rsp"),
+    data!("gcmDecrypt256.iv96.rsp"),
+];
+const CCM: [File; 3] = [data!("VNT128.rsp"), data!("VNT192.rsp"), data!("VNT256.rsp")];
+const CBC: [File; 9] = [
+    data!("CBCKeySbox128.rsp"),
+    data!("CBCKeySbox192.rsp"),
+    data!("CBCKeySbox256.rsp"),
+    data!("CBCMMT128.rsp"),
+    data!("CBCMMT192.rsp"),
+    data!("CBCMMT256.rsp"),
+    data!("CBCVarKey128.rsp"),
+    data!("CBCVarKey192.rsp"),
+    data!("CBCVarKey256.rsp"),
+];
+const CTR: [File; 3] = [data!("aes-128-ctr.txt"), data!("aes-192-ctr.txt"), data!("aes-256-ctr.txt")];
+const TRIPLE_DES: File = data!("TCBCMMT3.rsp");
+const CMAC: File = data!("nist-800-38b-aes128.txt");
+const HMAC: [(File, MacKind); 5] = [
+    (data!("rfc-2202-md5.txt"), MacKind::HmacMd5),
+    (data!("rfc-2202-sha1.txt"), MacKind::HmacSha1),
+    (data!("rfc-4231-sha256.txt"), MacKind::HmacSha256),
+    (data!("rfc-4231-sha384.txt"), MacKind::HmacSha384),
+    (data!("rfc-4231-sha512.txt"), MacKind::HmacSha512),
+];
+
+/// Runs all files.
+pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
+    report.families.extend(GCM.map(|file| gcm(provider, file)));
+    report.families.extend(CCM.map(|file| ccm(provider, file)));
+    report.families.extend(CBC.map(|file| cipher(provider, file, CipherAlg::AesCbc)));
+    report.families.extend(CTR.map(|file| cipher(provider, file, CipherAlg::AesCtr)));
+    report.families.push(triple_des(provider));
+    report.families.push(cmac(provider));
+    report.families.extend(HMAC.map(|(file, kind)| hmac(provider, file, kind)));
+}
+
+fn family(name: &str) -> Family {
+    Family::new(&format!("cavp/{name}"))
+}
+
+fn id(record: &Record) -> String {
+    format!("line {}", record.line)
+}
+
+fn aes_bits(key: &[u8]) -> AesBits {
+    AesBits::from_bytes(key.len()).unwrap()
+}
+
+fn gcm(provider: &dyn Provider, (name, text): File) -> Family {
+    let mut family = family(name);
+    for record in records(text, "Count") {
+        let valid = !record.says("FAIL");
+        let key = record.bytes("Key");
+        let tag = record.bytes("Tag");
+        let case = AeadCase {
+            id: id(&record),
+            key: &key,
+            nonce: &record.bytes("IV"),
+            aad: &record.bytes("AAD"),
+            plain: &if valid { record.bytes("PT") } else { Vec::new() },
+            cipher: &record.bytes("CT"),
+            tag: &tag,
+            valid,
+        };
+        check::aead(&mut family, provider, AeadAlg::aes_gcm(aes_bits(&key), tag.len()), &case);
+    }
+    family
+}
+
+/// The files go through the nonce lengths; the one of ESP is 11 bytes.
+fn ccm(provider: &dyn Provider, (name, text): File) -> Family {
+    let mut family = family(name);
+    for record in records(text, "Count") {
+        let key = record.bytes("Key");
+        let sealed = record.bytes("CT");
+        let (cipher, tag) = sealed.split_at(record.number("Plen"));
+        let case = AeadCase {
+            id: id(&record),
+            key: &key,
+            nonce: &record.bytes("Nonce"),
+            aad: &record.bytes("Adata"),
+            plain: &record.bytes("Payload"),
+            cipher,
+            tag,
+            valid: true,
+        };
+        check::aead(&mut family, provider, AeadAlg::aes_ccm(aes_bits(&key), tag.len()), &case);
+    }
+    family
+}
+
+fn cipher(provider: &dyn Provider, (name, text): File, alg: fn(AesBits) -> CipherAlg) -> Family {
+    let mut family = family(name);
+    for record in records(text, "Count") {
+        let key = record.bytes("Key");
+        cipher_case(&mut family, provider, alg(aes_bits(&key)), &key, &record);
+    }
+    family
+}
+
+fn triple_des(provider: &dyn Provider) -> Family {
+    let (name, text) = TRIPLE_DES;
+    let mut family = family(name);
+    for record in records(text, "Count") {
+        let key = ["Key1", "Key2", "Key3"].map(|part| record.bytes(part)).concat();
+        cipher_case(&mut family, provider, CipherAlg::TripleDesCbc, &key, &record);
+    }
+    family
+}
+
+/// A record of the form that all the cipher files share.
+pub(crate) fn cipher_case(
+    family: &mut Family,
+    provider: &dyn Provider,
+    alg: CipherAlg,
+    key: &[u8],
+    record: &Record,
+) {
+    let case = CipherCase {
+        id: id(record),
+        key,
+        iv: &record.bytes("IV"),
+        plain: &record.bytes("Plaintext"),
+        cipher: &record.bytes("Ciphertext"),
+    };
+    check::cipher(family, provider, alg, &case);
+}
+
+fn cmac(provider: &dyn Provider) -> Family {
+    let (name, text) = CMAC;
+    let mut family = family(name);
+    for record in records(text, "Count") {
+        mac_case(&mut family, provider, MacKind::AesCmac, ("Message", "Output"), &record);
+    }
+    family
+}
+
+/// Each vector twice: in full, and cut as the RFCs cut it.
+fn hmac(provider: &dyn Provider, (name, text): File, kind: MacKind) -> Family {
+    let mut family = family(name);
+    for record in records(text, "Msg") {
+        mac_case(&mut family, provider, kind, ("Msg", "MD"), &record);
+        let key = record.bytes("Key");
+        let cut = &record.bytes("MD")[..kind.standard_tag_len()];
+        let case = MacCase {
+            id: format!("{}, cut", id(&record)),
+            key: &key,
+            nonce: &[],
+            data: &record.bytes("Msg"),
+            tag: cut,
+            valid: true,
+        };
+        check::mac(&mut family, provider, Ok(MacAlg::standard(kind)), &case);
+    }
+    family
+}
+
+/// A record whose message and tag go by the two names.
+pub(crate) fn mac_case(
+    family: &mut Family,
+    provider: &dyn Provider,
+    kind: MacKind,
+    (message, tag): (&str, &str),
+    record: &Record,
+) {
+    let tag = record.bytes(tag);
+    let case = MacCase {
+        id: id(record),
+        key: &record.bytes("Key"),
+        nonce: &[],
+        data: &record.bytes(message),
+        tag: &tag,
+        valid: true,
+    };
+    check::mac(family, provider, MacAlg::truncated(kind, tag.len()), &case);
+}

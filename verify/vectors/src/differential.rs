@@ -1,0 +1,284 @@
+//! Two providers on the same random work: batches of 1 to 40 jobs, texts of 0 to 9,000 bytes.
+//!
+//! What one seals the other must seal to the same bytes and open, and a batch must do what its jobs do one by one. In every
+//! batch one job is spoilt, and only that one may fail.
+
+use crate::algorithms::{aeads, ciphers, macs};
+use crate::check::same;
+use crate::random::Random;
+use crate::report::{Family, Report};
+use casemate_crypto::{
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
+    Outcome, Provider, Providers, Tag,
+};
+use std::fmt::Display;
+
+const BATCHES: [usize; 6] = [1, 2, 3, 8, 17, 40];
+/// Compares `a` and `b` on every algorithm that both have; a case is one batch. The same seed gives the same work.
+pub fn differential(a: &dyn Provider, b: &dyn Provider, seed: u64) -> Report {
+    let mut report = Report::new(&format!("{} and {}", a.name(), b.name()));
+    let random = &mut Random(seed);
+    report.families.extend([aead(a, b, random), cipher(a, b, random), mac(a, b, random), etm(a, b, random)]);
+    report
+}
+
+fn aead(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    let mut family = Family::new("differential/aead");
+    for alg in aeads() {
+        let key = random.bytes(alg.key_len());
+        let keys = (a.aead(alg, &key), b.aead(alg, &key));
+        batches(&mut family, alg, keys, |a, b, size| aead_batch(&**a, &**b, alg, size, random));
+    }
+    family
+}
+
+fn cipher(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    let mut family = Family::new("differential/cipher");
+    for alg in ciphers() {
+        let key = random.bytes(alg.key_len());
+        let keys = (a.cipher(alg, &key), b.cipher(alg, &key));
+        batches(&mut family, alg, keys, |a, b, size| cipher_batch(&**a, &**b, alg, size, random));
+    }
+    family
+}
+
+fn mac(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    let mut family = Family::new("differential/mac");
+    for alg in macs() {
+        let key = random.bytes(alg.key_len());
+        let keys = (a.mac(alg, &key), b.mac(alg, &key));
+        batches(&mut family, alg, keys, |a, b, size| mac_batch(&**a, &**b, alg, size, random));
+    }
+    family
+}
+
+fn etm(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    let mut family = Family::new("differential/etm");
+    for cipher in ciphers().into_iter().chain([CipherAlg::Null]) {
+        for mac in macs().into_iter().filter(|mac| *mac == MacAlg::standard(mac.kind())) {
+            let (cipher_key, mac_key) = (random.bytes(cipher.key_len()), random.bytes(mac.key_len()));
+            let make = |p: &dyn Provider| Providers(&[p]).etm(cipher, &cipher_key, mac, &mac_key);
+            let name = format!("{cipher}/{mac}");
+            batches(&mut family, name, (make(a), make(b)), |a, b, size| {
+                etm_batch(&**a, &**b, (cipher, mac), size, random)
+            });
+        }
+    }
+    family
+}
+
+type Pair<K> = (Result<K, KeyError>, Result<K, KeyError>);
+
+fn batches<K>(
+    family: &mut Family,
+    alg: impl Display,
+    keys: Pair<K>,
+    mut batch: impl FnMut(&K, &K, usize) -> Result<(), String>,
+) {
+    match keys {
+        (Ok(a), Ok(b)) => {
+            for size in BATCHES {
+                family.ran(&format!("{alg}, batch of {size}"), batch(&a, &b, size));
+            }
+        }
+        (Err(KeyError::Unsupported), _) | (_, Err(KeyError::Unsupported)) => {
+            family.skip("not in both providers");
+        }
+        (a, b) => family.ran(&alg.to_string(), Err(format!("keys: {:?}, {:?}", a.err(), b.err()))),
+    }
+}
+
+#[derive(Clone)]
+struct Aead {
+    nonce: [u8; 12],
+    aad: Vec<u8>,
+    text: Vec<u8>,
+    tag: Vec<u8>,
+}
+
+fn aead_batch(
+    a: &dyn AeadKey,
+    b: &dyn AeadKey,
+    alg: AeadAlg,
+    size: usize,
+    random: &mut Random,
+) -> Result<(), String> {
+    let plain: Vec<_> = (0..size)
+        .map(|_| Aead {
+            nonce: random.array(),
+            aad: random.between(0, 40),
+            text: random.text(),
+            tag: vec![0; alg.icv_len()],
+        })
+        .collect();
+    let (mut by_a, mut by_b) = (plain.clone(), plain.clone());
+    all_done(&aead_jobs(&mut by_a, |jobs| a.seal(jobs)))?;
+    all_done(&aead_jobs(&mut by_b, |jobs| b.seal(jobs)))?;
+    let mut singly = plain.clone();
+    for one in singly.chunks_mut(1) {
+        all_done(&aead_jobs(one, |jobs| a.seal(jobs)))?;
+    }
+    for ((a, b), one) in by_a.iter().zip(&by_b).zip(&singly) {
+        same(&sized("text", &a.text), &a.text, &b.text)?;
+        same(&sized("tag of text", &a.text), &a.tag, &b.tag)?;
+        same(&sized("sealed alone", &a.text), &a.text, &one.text)?;
+        same(&sized("tag alone", &a.text), &a.tag, &one.tag)?;
+    }
+    let spoilt = random.below(size);
+    for (key, mut sealed) in [(b, by_a), (a, by_b)] {
+        random.flip_bit(&mut sealed[spoilt].tag);
+        all_done_but(spoilt, &aead_jobs(&mut sealed, |jobs| key.open(jobs)))?;
+        for (_, (got, was)) in sealed.iter().zip(&plain).enumerate().filter(|(at, _)| *at != spoilt) {
+            same(&sized("opened text", &was.text), &got.text, &was.text)?;
+        }
+    }
+    Ok(())
+}
+
+impl Aead {
+    fn job(&mut self) -> AeadJob<'_> {
+        let Self { nonce, aad, text, tag } = self;
+        AeadJob { nonce: *nonce, aad, text, tag, outcome: Outcome::Pending }
+    }
+}
+
+fn aead_jobs(work: &mut [Aead], run: impl Fn(&mut [AeadJob<'_>])) -> Vec<Outcome> {
+    let mut jobs: Vec<_> = work.iter_mut().map(Aead::job).collect();
+    run(&mut jobs);
+    jobs.iter().map(|job| job.outcome).collect()
+}
+
+fn cipher_batch(
+    a: &dyn CipherKey,
+    b: &dyn CipherKey,
+    alg: CipherAlg,
+    size: usize,
+    random: &mut Random,
+) -> Result<(), String> {
+    for _ in 0..size {
+        let iv = random.iv(alg);
+        let plain = random.blocks(alg);
+        let (mut by_a, mut by_b) = (plain.clone(), plain.clone());
+        same("both encrypt", &(a.encrypt(&iv, &mut by_a), b.encrypt(&iv, &mut by_b)), &(true, true))?;
+        same(&sized("ciphertext", &plain), &by_a, &by_b)?;
+        same("both decrypt", &(a.decrypt(&iv, &mut by_b), b.decrypt(&iv, &mut by_a)), &(true, true))?;
+        same(&sized("decrypted by the second", &plain), &by_a, &plain)?;
+        same(&sized("decrypted by the first", &plain), &by_b, &plain)?;
+    }
+    Ok(())
+}
+
+fn mac_batch(
+    a: &dyn MacKey,
+    b: &dyn MacKey,
+    alg: MacAlg,
+    size: usize,
+    random: &mut Random,
+) -> Result<(), String> {
+    let work: Vec<Signing> = (0..size).map(|_| (random.array(), random.text())).collect();
+    let (by_a, by_b) = (signed(a, alg, &work)?, signed(b, alg, &work)?);
+    for (((nonce, data), tag_a), tag_b) in work.iter().zip(&by_a).zip(&by_b) {
+        same(&sized("tag of data", data), tag_a.as_slice(), tag_b.as_slice())?;
+        let alone = signed(a, alg, &[(*nonce, data.clone())])?;
+        same(&sized("tag alone", data), tag_a.as_slice(), alone[0].as_slice())?;
+    }
+    Ok(())
+}
+
+/// A nonce and the data.
+type Signing = ([u8; 12], Vec<u8>);
+
+fn signed(key: &dyn MacKey, alg: MacAlg, work: &[Signing]) -> Result<Vec<Tag>, String> {
+    let tag = Tag::zeroed(alg.tag_len());
+    let jobs =
+        work.iter().map(|(nonce, data)| MacJob { nonce: *nonce, data, tag, outcome: Outcome::Pending });
+    let mut jobs: Vec<_> = jobs.collect();
+    key.sign(&mut jobs);
+    all_done(&jobs.iter().map(|job| job.outcome).collect::<Vec<_>>())?;
+    Ok(jobs.iter().map(|job| job.tag).collect())
+}
+
+#[derive(Clone)]
+struct Etm {
+    iv: [u8; 16],
+    mac_nonce: [u8; 12],
+    data: Vec<u8>,
+    text: std::ops::Range<usize>,
+    tag: Tag,
+}
+
+fn etm_batch(
+    a: &dyn EtmKey,
+    b: &dyn EtmKey,
+    (cipher, mac): (CipherAlg, MacAlg),
+    size: usize,
+    random: &mut Random,
+) -> Result<(), String> {
+    let plain: Vec<_> = (0..size).map(|_| Etm::new(cipher, mac, random)).collect();
+    let (mut by_a, mut by_b) = (plain.clone(), plain.clone());
+    all_done(&etm_jobs(&mut by_a, |jobs| a.seal(jobs)))?;
+    all_done(&etm_jobs(&mut by_b, |jobs| b.seal(jobs)))?;
+    let mut singly = plain.clone();
+    for one in singly.chunks_mut(1) {
+        all_done(&etm_jobs(one, |jobs| a.seal(jobs)))?;
+    }
+    for ((a, b), one) in by_a.iter().zip(&by_b).zip(&singly) {
+        same(&sized("data", &a.data), &a.data, &b.data)?;
+        same(&sized("tag of data", &a.data), a.tag.as_slice(), b.tag.as_slice())?;
+        same(&sized("sealed alone", &a.data), &a.data, &one.data)?;
+        same(&sized("tag alone", &a.data), a.tag.as_slice(), one.tag.as_slice())?;
+    }
+    let spoilt = random.below(size);
+    for (key, mut sealed) in [(b, by_a), (a, by_b)] {
+        random.flip_bit(&mut sealed[spoilt].data);
+        let before = sealed[spoilt].data.clone();
+        all_done_but(spoilt, &etm_jobs(&mut sealed, |jobs| key.open(jobs)))?;
+        for (at, (got, was)) in sealed.iter().zip(&plain).enumerate() {
+            let expected = if at == spoilt { &before } else { &was.data };
+            same(&sized("data after open", expected), &got.data, expected)?;
+        }
+    }
+    Ok(())
+}
+
+impl Etm {
+    /// A header, a text and a trailer that is only authenticated, as with ESN.
+    fn new(cipher: CipherAlg, mac: MacAlg, random: &mut Random) -> Self {
+        let mut data = random.between(8, 24);
+        let start = data.len();
+        data.extend(random.blocks(cipher));
+        let text = start..data.len();
+        data.extend(random.between(0, 4));
+        Self { iv: random.iv(cipher), mac_nonce: random.array(), data, text, tag: Tag::zeroed(mac.tag_len()) }
+    }
+
+    fn job(&mut self) -> EtmJob<'_> {
+        let Self { iv, mac_nonce, data, text, tag } = self;
+        let (text, tag) = (text.clone(), *tag);
+        EtmJob { iv: *iv, mac_nonce: *mac_nonce, data, text, tag, outcome: Outcome::Pending }
+    }
+}
+
+fn etm_jobs(work: &mut [Etm], run: impl Fn(&mut [EtmJob<'_>])) -> Vec<Outcome> {
+    let mut jobs: Vec<_> = work.iter_mut().map(Etm::job).collect();
+    run(&mut jobs);
+    let (outcomes, tags): (Vec<_>, Vec<_>) = jobs.iter().map(|job| (job.outcome, job.tag)).unzip();
+    for (work, tag) in work.iter_mut().zip(tags) {
+        work.tag = tag;
+    }
+    outcomes
+}
+
+fn all_done(outcomes: &[Outcome]) -> Result<(), String> {
+    same("outcomes of seal or sign", outcomes, &vec![Outcome::Done; outcomes.len()])
+}
+
+fn all_done_but(spoilt: usize, outcomes: &[Outcome]) -> Result<(), String> {
+    let mut expected = vec![Outcome::Done; outcomes.len()];
+    expected[spoilt] = Outcome::Failed;
+    same("outcomes of open", outcomes, &expected)
+}
+
+fn sized(what: &str, of: &[u8]) -> String {
+    format!("{what} ({} bytes)", of.len())
+}

@@ -1,0 +1,71 @@
+//! How many cases of each family run. A number changes only together with the data or with what a provider offers.
+
+/// [`conformance`](crate::conformance) of a provider that has everything but DES, 3DES and MD5.
+pub const MODERN: &[(&str, usize)] = &[
+    ("wycheproof/aes_gcm", 197),
+    ("wycheproof/aes_ccm", 18),
+    ("wycheproof/chacha20_poly1305", 316),
+    ("wycheproof/aes_cbc_pkcs5", 72),
+    ("wycheproof/hmac_sha1", 170),
+    ("wycheproof/hmac_sha256", 174),
+    ("wycheproof/hmac_sha384", 174),
+    ("wycheproof/hmac_sha512", 174),
+    ("wycheproof/aes_cmac", 102),
+    ("wycheproof/aes_gmac", 207),
+    ("cavp/gcmEncryptExtIV128.iv96.rsp", 1125),
+    ("cavp/gcmEncryptExtIV192.iv96.rsp", 1125),
+    ("cavp/gcmEncryptExtIV256.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt128.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt192.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt256.iv96.rsp", 1125),
+    ("cavp/VNT128.rsp", 10),
+    ("cavp/VNT192.rsp", 10),
+    ("cavp/VNT256.rsp", 10),
+    ("cavp/CBCKeySbox128.rsp", 42),
+    ("cavp/CBCKeySbox192.rsp", 48),
+    ("cavp/CBCKeySbox256.rsp", 32),
+    ("cavp/CBCMMT128.rsp", 20),
+    ("cavp/CBCMMT192.rsp", 20),
+    ("cavp/CBCMMT256.rsp", 20),
+    ("cavp/CBCVarKey128.rsp", 256),
+    ("cavp/CBCVarKey192.rsp", 384),
+    ("cavp/CBCVarKey256.rsp", 512),
+    ("cavp/aes-128-ctr.txt", 3),
+    ("cavp/aes-192-ctr.txt", 3),
+    ("cavp/aes-256-ctr.txt", 3),
+    ("cavp/nist-800-38b-aes128.txt", 4),
+    ("cavp/rfc-2202-sha1.txt", 14),
+    ("cavp/rfc-4231-sha256.txt", 12),
+    ("cavp/rfc-4231-sha384.txt", 12),
+    ("cavp/rfc-4231-sha512.txt", 12),
+    ("rfc/3602", 4),
+    ("rfc/3566", 14),
+    ("rfc/4494", 4),
+    ("rfc/4615", 1),
+    ("rfc/4868", 24),
+    ("rfc/7634", 1),
+    ("rfc/8439", 1),
+    ("draft/mcgrew-gcm-test", 11),
+    ("contract/aead", 19),
+    ("contract/cipher", 6),
+    ("contract/mac", 24),
+    ("contract/etm", 63),
+];
+
+/// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.
+pub const LEGACY: &[(&str, usize)] = &[
+    ("cavp/TCBCMMT3.rsp", 20),
+    ("cavp/rfc-2202-md5.txt", 14),
+    ("fips/81", 1),
+    ("contract/cipher", 2),
+    ("contract/mac", 3),
+    ("contract/etm", 3),
+];
+
+/// [`differential`](crate::differential()) of two providers that both have everything but DES, 3DES and MD5.
+pub const DIFFERENTIAL: &[(&str, usize)] = &[
+    ("differential/aead", 114),
+    ("differential/cipher", 36),
+    ("differential/mac", 144),
+    ("differential/etm", 378),
+];

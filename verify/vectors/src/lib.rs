@@ -1,0 +1,39 @@
+//! One conformance suite for every provider: Wycheproof, NIST CAVP and the RFCs' own vectors.
+//!
+//! [`conformance`] runs them all on one provider and counts what ran, what was skipped and why; [`differential()`] compares
+//! two providers on random work. A test asserts [`Report::assert`], which names the number of cases of each family, so that
+//! a provider cannot pass by silently leaving something out. Data and its origin: `data/ORIGIN.md`.
+//!
+//! HMAC is tested with keys of every length (RFC 2104): the one length of RFC 4868 is held by `Providers`, not by a provider.
+#![forbid(unsafe_code)]
+// A test tool: a vector file that cannot be read must stop the test, at the line where it happens.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod algorithms;
+mod cavp;
+mod check;
+mod contract;
+mod differential;
+mod expected;
+mod random;
+mod report;
+mod rfc;
+mod rsp;
+mod wycheproof;
+
+pub use algorithms::{aeads, ciphers, macs};
+pub use differential::differential;
+pub use expected::{DIFFERENTIAL, LEGACY, MODERN};
+pub use report::{Family, Report};
+
+use casemate_crypto::Provider;
+
+/// Runs every vector family on `provider`.
+pub fn conformance(provider: &dyn Provider) -> Report {
+    let mut report = Report::new(provider.name());
+    wycheproof::run(provider, &mut report);
+    cavp::run(provider, &mut report);
+    rfc::run(provider, &mut report);
+    contract::run(provider, &mut report);
+    report
+}

@@ -1,0 +1,85 @@
+//! What a suite did: per family the cases that ran, those skipped with their reason, and the failures.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One vector file or group of checks, run on one provider.
+#[derive(Debug)]
+pub struct Family {
+    /// Name, e.g. `wycheproof/aes_gcm`.
+    pub name: String,
+    /// Cases that were run, failures included.
+    pub run: usize,
+    /// Cases that were left out, by reason.
+    pub skipped: BTreeMap<String, usize>,
+    /// What went wrong, one line a case.
+    pub failures: Vec<String>,
+}
+
+impl Family {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.into(), run: 0, skipped: BTreeMap::new(), failures: Vec::new() }
+    }
+
+    /// Counts a case as run, and as failed if `result` says so.
+    pub(crate) fn ran(&mut self, id: &str, result: Result<(), String>) {
+        self.run += 1;
+        if let Err(what) = result {
+            self.failures.push(format!("{}: {id}: {what}", self.name));
+        }
+    }
+
+    pub(crate) fn skip(&mut self, reason: impl Into<String>) {
+        *self.skipped.entry(reason.into()).or_default() += 1;
+    }
+}
+
+/// All families of one run.
+#[derive(Debug)]
+pub struct Report {
+    /// The provider, or the two that were compared.
+    pub subject: String,
+    /// In the order in which they ran.
+    pub families: Vec<Family>,
+}
+
+impl Report {
+    pub(crate) fn new(subject: &str) -> Self {
+        Self { subject: subject.into(), families: Vec::new() }
+    }
+
+    /// Cases run, over all families.
+    pub fn run(&self) -> usize {
+        self.families.iter().map(|family| family.run).sum()
+    }
+
+    /// All failures, one line each.
+    pub fn failures(&self) -> Vec<&str> {
+        self.families.iter().flat_map(|family| family.failures.iter().map(String::as_str)).collect()
+    }
+
+    /// Prints the report, then panics if a case failed, or if the families of which something ran and their numbers of
+    /// cases are not exactly `expected`.
+    pub fn assert(&self, expected: &[(&str, usize)]) {
+        println!("{self}");
+        let failures = self.failures();
+        let shown: Vec<_> = failures.iter().take(20).collect();
+        assert!(failures.is_empty(), "{} failures, the first of them: {shown:#?}", failures.len());
+        let ran = self.families.iter().filter(|family| family.run > 0);
+        let counts: Vec<_> = ran.map(|family| (family.name.as_str(), family.run)).collect();
+        assert_eq!(counts, expected, "the number of cases run has changed");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} cases, {} failed", self.subject, self.run(), self.failures().len())?;
+        for family in &self.families {
+            writeln!(f, "  {:<34} {:>6} run, {} failed", family.name, family.run, family.failures.len())?;
+            for (reason, count) in &family.skipped {
+                writeln!(f, "  {:<34} {count:>6} skipped: {reason}", "")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Set-up may allocate, packets may not. Counts what Rust allocates; the C side of AWS-LC has its own allocator.
+#![allow(clippy::indexing_slicing)]
+
+use casemate_aws_lc::AWS_LC;
+use casemate_crypto::{AeadJob, CipherAlg, EtmJob, MacAlg, MacJob, Outcome, Provider, Providers, Tag};
+use casemate_legacy::LEGACY;
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_vectors::{aeads, ciphers, macs};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: hands everything on to the system's allocator; the count is a plain number of the thread.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise on `layout` is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `alloc` above with this layout.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+fn allocations(run: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    run();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn counting_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(vec![1u8; 9]))), 1);
+}
+
+#[test]
+fn no_packet_allocates() {
+    let providers: [(&dyn Provider, usize); 3] = [(&RUSTCRYPTO, 187), (&AWS_LC, 187), (&LEGACY, 9)];
+    for (provider, algorithms) in providers {
+        let checked = check_aeads(provider) + check_macs(provider) + check_etms(provider);
+        assert_eq!(checked, algorithms, "algorithms of {} that were checked", provider.name());
+    }
+}
+
+fn check_aeads(provider: &dyn Provider) -> usize {
+    let mut checked = 0;
+    for alg in aeads() {
+        let Ok(key) = provider.aead(alg, &vec![3; alg.key_len()]) else { continue };
+        let (mut texts, mut tags) = ([[0; 1400]; 8], vec![vec![0; alg.icv_len()]; 8]);
+        let job =
+            |(text, tag)| AeadJob { nonce: [1; 12], aad: &[0; 8], text, tag, outcome: Outcome::Pending };
+        let texts = texts.iter_mut().map(|text| &mut text[..]);
+        let mut jobs: Vec<_> = texts.zip(tags.iter_mut().map(|tag| &mut tag[..])).map(job).collect();
+        assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{alg}, seal");
+        assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{alg}, open");
+        assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+        checked += 1;
+    }
+    checked
+}
+
+fn check_macs(provider: &dyn Provider) -> usize {
+    let mut checked = 0;
+    for alg in macs() {
+        let Ok(key) = provider.mac(alg, &vec![3; alg.key_len()]) else { continue };
+        let tag = Tag::zeroed(alg.tag_len());
+        let job = |()| MacJob { nonce: [1; 12], data: &[7; 1400], tag, outcome: Outcome::Pending };
+        let mut jobs = [(); 8].map(job);
+        assert_eq!(allocations(|| key.sign(&mut jobs)), 0, "{alg}");
+        assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+        checked += 1;
+    }
+    checked
+}
+
+fn check_etms(provider: &dyn Provider) -> usize {
+    let mut checked = 0;
+    for (cipher, mac) in
+        ciphers().into_iter().flat_map(|cipher| macs().into_iter().map(move |mac| (cipher, mac)))
+    {
+        checked += usize::from(check_etm(provider, cipher, mac));
+    }
+    checked
+}
+
+fn check_etm(provider: &dyn Provider, cipher: CipherAlg, mac: MacAlg) -> bool {
+    let (cipher_key, mac_key) = (b"no weak key of DES in these 32 by", vec![3; mac.key_len()]);
+    let providers = Providers(&[provider]);
+    let Ok(key) = providers.etm(cipher, &cipher_key[..cipher.key_len()], mac, &mac_key) else { return false };
+    let mut packets = [[0; 1408]; 8];
+    let mut jobs: Vec<_> = packets
+        .iter_mut()
+        .map(|data| EtmJob {
+            iv: [1; 16],
+            mac_nonce: [1; 12],
+            data,
+            text: 16..1408,
+            tag: Tag::zeroed(mac.tag_len()),
+            outcome: Outcome::Pending,
+        })
+        .collect();
+    assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{cipher}/{mac}, seal");
+    assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{cipher}/{mac}, open");
+    assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+    true
+}
