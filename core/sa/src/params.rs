@@ -1,0 +1,178 @@
+//! The description of one SA: everything that its creator decides and its user needs.
+
+use crate::{Lifetime, Selector, Spi};
+use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
+use casemate_wire::ah::Align;
+use core::fmt;
+use core::net::IpAddr;
+
+/// ESP or AH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Encapsulating Security Payload (RFC 4303).
+    Esp,
+    /// Authentication Header (RFC 4302).
+    Ah,
+}
+
+impl Protocol {
+    /// IP protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Esp => 50,
+            Self::Ah => 51,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Esp => "esp",
+            Self::Ah => "ah",
+        })
+    }
+}
+
+/// Transport or tunnel (RFC 4301 section 4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Protects the payload between the SA's two addresses.
+    Transport,
+    /// Protects whole packets inside an outer header between the SA's two addresses.
+    Tunnel,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transport => "transport",
+            Self::Tunnel => "tunnel",
+        })
+    }
+}
+
+/// UDP encapsulation of ESP (RFC 3948).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UdpEncap {
+    /// Source port of the SA's packets.
+    pub src_port: u16,
+    /// Destination port of the SA's packets.
+    pub dst_port: u16,
+}
+
+/// How the DSCP of a tunnel's outer header is made (RFC 4301 section 5.1.2.1 notes 3 and 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DscpPolicy {
+    /// Copied from the inner header.
+    Copy,
+    /// Always this value (6 bits).
+    Set(u8),
+}
+
+/// How the DF bit of a tunnel's outer IPv4 header is made (RFC 4301 section 8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DfPolicy {
+    /// Copied from the inner header; set for an inner IPv6 packet, which routers never fragment.
+    Copy,
+    /// Always set.
+    Set,
+    /// Always clear.
+    Clear,
+}
+
+/// Choices for a tunnel's outer header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OuterHeader {
+    /// Differentiated services.
+    pub dscp: DscpPolicy,
+    /// Don't fragment.
+    pub df: DfPolicy,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Whether ECN is carried across the tunnel (RFC 6040 normal mode); off is its compatibility mode.
+    pub ecn: bool,
+}
+
+impl Default for OuterHeader {
+    fn default() -> Self {
+        Self { dscp: DscpPolicy::Copy, df: DfPolicy::Copy, ttl: 64, ecn: true }
+    }
+}
+
+/// Algorithms with their keys. Key material is laid out as IKEv2 and Linux lay it out: the key, then the salt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transform {
+    /// ESP.
+    Esp {
+        /// Algorithms.
+        suite: EspSuite,
+        /// Cipher key and salt (RFC 4106 section 8.1, RFC 3686 section 5.1).
+        encr: SecretBytes,
+        /// MAC key (and salt for GMAC); empty for a combined-mode suite.
+        integ: SecretBytes,
+    },
+    /// AH.
+    Ah {
+        /// Algorithm.
+        suite: AhSuite,
+        /// MAC key (and salt for GMAC).
+        integ: SecretBytes,
+    },
+}
+
+impl Transform {
+    /// The protocol that carries it.
+    pub const fn protocol(&self) -> Protocol {
+        match self {
+            Self::Esp { .. } => Protocol::Esp,
+            Self::Ah { .. } => Protocol::Ah,
+        }
+    }
+
+    /// Whether an IV must never repeat under the key, also not after a restart.
+    pub const fn iv_is_counter(&self) -> bool {
+        match self {
+            Self::Esp { suite, .. } => suite.iv_is_counter(),
+            Self::Ah { suite, .. } => suite.0.takes_nonce(),
+        }
+    }
+}
+
+/// One SA, one direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaParams {
+    /// SPI, chosen by the receiver.
+    pub spi: Spi,
+    /// Source address: of the tunnel's outer header, or of the host in transport mode.
+    pub src: IpAddr,
+    /// Destination address, likewise.
+    pub dst: IpAddr,
+    /// Algorithms and keys.
+    pub transform: Transform,
+    /// Transport or tunnel.
+    pub mode: Mode,
+    /// UDP encapsulation; ESP only.
+    pub encap: Option<UdpEncap>,
+    /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
+    pub esn: bool,
+    /// Anti-replay window in packets; 0 switches the check off.
+    pub replay_window: u32,
+    /// The last sequence number already sent, by whoever sends on the SA; 0 for a new SA.
+    pub last_sent: u64,
+    /// The highest sequence number already received, by whoever receives on it; 0 for a new SA.
+    pub last_received: u64,
+    /// What the SA may carry; `None` leaves that to the policies.
+    pub selector: Option<Selector>,
+    /// When it ends.
+    pub lifetime: Lifetime,
+    /// Ties a policy's template to this SA; 0 ties to any.
+    pub reqid: u32,
+    /// Pads each packet's payload to a multiple of this many bytes, to hide lengths (RFC 4303 section 2.7); 0 is off.
+    /// Tunnel mode only.
+    pub tfc_pad_to: u16,
+    /// Outer header of a tunnel.
+    pub outer: OuterHeader,
+    /// Boundary that AH's padding reaches for IPv4: 4 bytes by the RFC, 8 by Linux unless told `align4`. IPv6 has 8.
+    pub ah_align: Align,
+}

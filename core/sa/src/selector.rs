@@ -1,0 +1,109 @@
+//! Traffic selectors (RFC 4301 section 4.4.1.1, RFC 7296 section 3.13).
+
+use crate::AddrRange;
+use casemate_wire::flow::FlowKey;
+use core::fmt;
+
+/// An inclusive range of ports; for ICMP of types (source side) or codes (destination side).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// Every port, also where there is none to be seen (OPAQUE, RFC 4301 section 4.4.1.1).
+    pub const ANY: Self = Self { first: 0, last: u16::MAX };
+
+    /// The ports from `first` to `last`; `None` if reversed.
+    pub const fn new(first: u16, last: u16) -> Option<Self> {
+        if first <= last { Some(Self { first, last }) } else { None }
+    }
+
+    /// One port.
+    pub const fn single(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    /// Lowest port.
+    pub const fn first(self) -> u16 {
+        self.first
+    }
+
+    /// Highest port.
+    pub const fn last(self) -> u16 {
+        self.last
+    }
+
+    /// Whether every port lies inside.
+    pub const fn is_any(self) -> bool {
+        self.first == 0 && self.last == u16::MAX
+    }
+
+    /// Whether `port` lies inside.
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+/// Which packets: addresses, upper-layer protocol, ports. Oriented like the packet: source is the packet's source.
+///
+/// For ICMP and ICMPv6 `src_port` is the type and `dst_port` the code, as in `ip xfrm`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Selector {
+    /// Source addresses.
+    pub src: AddrRange,
+    /// Destination addresses.
+    pub dst: AddrRange,
+    /// IP protocol number of the upper layer; `None` is any.
+    pub proto: Option<u8>,
+    /// Source ports, or ICMP types.
+    pub src_port: PortRange,
+    /// Destination ports, or ICMP codes.
+    pub dst_port: PortRange,
+}
+
+impl Selector {
+    /// All packets between the two ranges.
+    pub const fn between(src: AddrRange, dst: AddrRange) -> Self {
+        Self { src, dst, proto: None, src_port: PortRange::ANY, dst_port: PortRange::ANY }
+    }
+
+    /// Whether the selector looks at ports, which non-initial fragments do not show.
+    pub const fn needs_ports(&self) -> bool {
+        !(self.src_port.is_any() && self.dst_port.is_any())
+    }
+
+    /// Whether a packet's flow matches. Hidden ports (OPAQUE) match only ranges that hold every port.
+    pub fn matches(&self, flow: &FlowKey) -> bool {
+        self.matches_but_ports(flow)
+            && match flow.ports() {
+                Some((src, dst)) => self.src_port.contains(src) && self.dst_port.contains(dst),
+                None => !self.needs_ports(),
+            }
+    }
+
+    /// Whether addresses and protocol match, ports left aside.
+    pub fn matches_but_ports(&self, flow: &FlowKey) -> bool {
+        self.proto.is_none_or(|proto| flow.proto() == Some(proto))
+            && self.src.contains(flow.src())
+            && self.dst.contains(flow.dst())
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.src, self.dst)?;
+        if let Some(proto) = self.proto {
+            write!(f, " proto {proto}")?;
+        }
+        if self.needs_ports() {
+            write!(
+                f,
+                " ports {}-{} -> {}-{}",
+                self.src_port.first, self.src_port.last, self.dst_port.first, self.dst_port.last
+            )?;
+        }
+        Ok(())
+    }
+}
