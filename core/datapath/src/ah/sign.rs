@@ -1,0 +1,154 @@
+//! The AH header, its ICV, and the check of a received one (RFC 4302 sections 3.3 and 3.4).
+
+use super::mutable::{Uncoverable, mask};
+use crate::DropReason;
+use crate::esp::{Salt, split};
+use crate::replay::Authenticated;
+use crate::seq::Reserved;
+use alloc::boxed::Box;
+use casemate_crypto::{AhSuite, KeyError, MacJob, MacKey, Outcome, Providers, SecretBytes, Tag};
+use casemate_wire::ah::{AhHeader, Align, FIXED_LEN, header_len_aligned};
+use casemate_wire::packet::{NoRoom, Packet};
+
+/// Key and sizes of an AH SA. Immutable; shared by all cores.
+pub(crate) struct AhKey {
+    pub(crate) suite: AhSuite,
+    mac: Box<dyn MacKey>,
+    salt: Salt,
+}
+
+impl AhKey {
+    /// Sets the suite up with a key laid out as key, then salt.
+    pub(crate) fn new(
+        suite: AhSuite,
+        integ: &SecretBytes,
+        providers: &Providers<'_>,
+    ) -> Result<Self, KeyError> {
+        let (key, salt) = split(integ, suite.0.key_len(), suite.0.salt_len())?;
+        Ok(Self { suite, mac: providers.mac(suite.0, key)?, salt })
+    }
+
+    /// Length of the ICV field: the ICV, after the IV of a MAC that takes one (RFC 4543 section 4).
+    fn icv_field(&self) -> usize {
+        self.suite.0.iv_len().saturating_add(self.suite.0.tag_len())
+    }
+
+    /// Length of the whole header.
+    pub(crate) fn header_len(&self, align: Align) -> usize {
+        header_len_aligned(self.icv_field(), align)
+    }
+
+    fn tag(&self, covered: &[u8], iv: [u8; 8]) -> Option<Tag> {
+        let nonce = self.salt.nonce(iv);
+        let tag = Tag::zeroed(self.suite.0.tag_len());
+        let mut jobs = [MacJob { nonce, data: covered, tag, outcome: Outcome::Pending }];
+        self.mac.sign(&mut jobs);
+        let [job] = jobs;
+        (job.outcome == Outcome::Done).then_some(job.tag)
+    }
+}
+
+/// Puts an AH header with an empty ICV in front of the payload in `packet`.
+pub(crate) fn insert(
+    packet: &mut Packet<'_>,
+    key: &AhKey,
+    align: Align,
+    spi: u32,
+    seq: &Reserved,
+    iv_mask: u64,
+    next_header: u8,
+) -> Result<(), NoRoom> {
+    let len = key.header_len(align);
+    packet.grow_front(len)?;
+    let header = packet.data_mut().get_mut(..len).ok_or(NoRoom)?;
+    header.fill(0);
+    let (fixed, icv) = header.split_first_chunk_mut().ok_or(NoRoom)?;
+    AhHeader { next_header, len, spi, seq: seq.low() }.emit(fixed).map_err(|_| NoRoom)?;
+    if key.suite.0.takes_nonce() {
+        *icv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
+    }
+    Ok(())
+}
+
+/// Writes the ICV of the AH header that stands at `ah_at`; the headers before it are final. Uses the number up.
+pub(crate) fn sign(
+    packet: &mut Packet<'_>,
+    ah_at: usize,
+    key: &AhKey,
+    seq: Reserved,
+    esn: bool,
+) -> Result<(), DropReason> {
+    let tag = compute(packet, ah_at, key, esn.then(|| seq.high()))?;
+    let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::NoRoom)?;
+    icv.copy_from_slice(tag.as_slice());
+    Ok(())
+}
+
+/// Reads the header at `ah_at`: its length, checked against the SA's algorithm, and what it protects. Either alignment is
+/// taken, because peers differ about IPv4 (see [`Align`]).
+pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<(usize, u8), DropReason> {
+    let bytes = packet.get(ah_at..).ok_or(DropReason::Truncated)?;
+    let (header, _, _) = AhHeader::parse(bytes).map_err(|_| DropReason::Truncated)?;
+    let expected = [key.header_len(Align::Four), key.header_len(Align::Eight)];
+    if expected.contains(&header.len) {
+        Ok((header.len, header.next_header))
+    } else {
+        Err(DropReason::AhLength)
+    }
+}
+
+/// Checks the ICV of the AH header at `ah_at`; the packet is left as it was.
+pub(crate) fn verify(
+    packet: &mut Packet<'_>,
+    ah_at: usize,
+    key: &AhKey,
+    seq: u64,
+    esn: bool,
+) -> Result<Authenticated, DropReason> {
+    let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::Truncated)?;
+    let received = Tag::from_slice(icv);
+    // RFC 4302 section 3.3.3: the ICV field counts as zero; explicit padding is covered as received.
+    icv.fill(0);
+    let computed = compute(packet, ah_at, key, esn.then_some((seq >> 32) as u32))?;
+    let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::Truncated)?;
+    icv.copy_from_slice(received.as_slice());
+    if computed.verifies(&received) { Ok(Authenticated::new(seq)) } else { Err(DropReason::IcvMismatch) }
+}
+
+/// The ICV over the whole packet, mutable fields masked; with ESN the upper half of the number follows the packet (RFC
+/// 4302 section 2.5.1). The ICV field must be zero.
+fn compute(packet: &mut Packet<'_>, ah_at: usize, key: &AhKey, high: Option<u32>) -> Result<Tag, DropReason> {
+    let iv = read_iv(packet.data(), ah_at, key).ok_or(DropReason::Truncated)?;
+    let len = packet.len();
+    if let Some(high) = high {
+        packet.grow_back(4).map_err(|NoRoom| DropReason::NoRoom)?;
+        if let Some(tail) = packet.data_mut().last_chunk_mut() {
+            *tail = high.to_be_bytes();
+        }
+    }
+    let outcome = mask(packet.data_mut(), ah_at).map(|masked| {
+        let tag = key.tag(packet.data(), iv);
+        masked.restore(packet.data_mut());
+        tag
+    });
+    packet.set_len(len).map_err(|NoRoom| DropReason::NoRoom)?;
+    match outcome {
+        Ok(tag) => tag.ok_or(DropReason::CryptoFailed),
+        Err(Uncoverable::TooLong) => Err(DropReason::AhHeadersTooLong),
+        Err(Uncoverable::Malformed | Uncoverable::UnknownRouting) => Err(DropReason::MalformedHeader),
+    }
+}
+
+fn read_iv(packet: &[u8], ah_at: usize, key: &AhKey) -> Option<[u8; 8]> {
+    if key.suite.0.takes_nonce() {
+        packet.get(ah_at.checked_add(FIXED_LEN)?..)?.first_chunk().copied()
+    } else {
+        Some([0; 8])
+    }
+}
+
+fn icv_mut<'p>(packet: &'p mut [u8], ah_at: usize, key: &AhKey) -> Option<&'p mut [u8]> {
+    let start = ah_at.checked_add(FIXED_LEN)?.checked_add(key.suite.0.iv_len())?;
+    let end = start.checked_add(key.suite.0.tag_len())?;
+    packet.get_mut(start..end)
+}

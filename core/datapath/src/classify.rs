@@ -1,0 +1,99 @@
+//! The outbound policy decision (RFC 4301 section 5.1 steps 2 and 3): which SAs a packet goes through, if any.
+
+use crate::event::{Event, Events};
+use crate::sad::Sad;
+use crate::spd::{Action, Bundle, FlowCache, Lookup, PolicyId, PolicyTable};
+use crate::{DropReason, Unmatched};
+use casemate_sa::Mode;
+use casemate_wire::flow::{FlowKey, Fragment};
+
+/// What is to be done with a packet; small, because the flow cache remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Through these outbound SAs, by slot, innermost first.
+    Protect(Chain),
+    Bypass,
+    Reassemble,
+    Drop(DropReason),
+    /// The policy demands an SA that is missing.
+    Acquire(PolicyId),
+}
+
+/// One or two outbound SAs, innermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chain {
+    pub(crate) inner: u32,
+    pub(crate) outer: Option<u32>,
+}
+
+/// Everything the decision looks at.
+pub(crate) struct Classifier<'d> {
+    pub(crate) policies: &'d PolicyTable,
+    pub(crate) cache: &'d mut FlowCache<Decision>,
+    pub(crate) sad: &'d Sad,
+    pub(crate) events: &'d mut Events,
+    pub(crate) unmatched: Unmatched,
+    pub(crate) epoch: u64,
+}
+
+impl Classifier<'_> {
+    /// Decides for the packet in `packet`.
+    #[inline]
+    pub(crate) fn decide(&mut self, packet: &[u8]) -> Decision {
+        let Ok(flow) = FlowKey::parse(packet) else {
+            return Decision::Drop(DropReason::MalformedHeader);
+        };
+        match self.cache.get(&flow, self.epoch) {
+            Some(decision) => decision,
+            None => {
+                let decision = self.look_up(&flow);
+                self.cache.insert(&flow, self.epoch, decision);
+                decision
+            }
+        }
+    }
+
+    fn look_up(&mut self, flow: &FlowKey) -> Decision {
+        match self.policies.lookup(flow) {
+            Lookup::Match(id, policy) => match &policy.action {
+                Action::Discard => Decision::Drop(DropReason::PolicyDiscard),
+                Action::Bypass => Decision::Bypass,
+                Action::Protect(bundle) => self.resolve(id, bundle, flow),
+            },
+            Lookup::NeedsPorts => Decision::Reassemble,
+            Lookup::NoMatch => match self.unmatched {
+                Unmatched::Discard => Decision::Drop(DropReason::NoPolicy),
+                Unmatched::PassClear | Unmatched::PassAll => Decision::Bypass,
+            },
+        }
+    }
+
+    fn resolve(&mut self, id: PolicyId, bundle: &Bundle, flow: &FlowKey) -> Decision {
+        let first_is_transport = bundle.templates().first().is_some_and(|t| t.mode == Mode::Transport);
+        // RFC 4303 section 3.3.4: transport mode is applied to whole datagrams only.
+        if first_is_transport && flow.fragment() != Fragment::Whole {
+            return Decision::Reassemble;
+        }
+        match self.chain(bundle, flow) {
+            Some(chain) => Decision::Protect(chain),
+            None => {
+                self.events.push(Event::Acquire { policy: id, flow: *flow });
+                Decision::Acquire(id)
+            }
+        }
+    }
+
+    fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<Chain> {
+        let mut templates = bundle.templates().iter();
+        let first = templates.next()?;
+        let inner = self.sad.resolve(first, (flow.src(), flow.dst()), Some(flow))?;
+        let Some(second) = templates.next() else { return Some(Chain { inner, outer: None }) };
+        // A tunnel changes the addresses that the next SA sees.
+        let path = match first.mode {
+            Mode::Transport => (flow.src(), flow.dst()),
+            Mode::Tunnel => self.sad.outbound_ref(inner)?.path(),
+        };
+        let outer = self.sad.resolve(second, path, None)?;
+        Some(Chain { inner, outer: Some(outer) })
+    }
+}

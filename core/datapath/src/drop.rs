@@ -1,0 +1,162 @@
+//! The one table of reasons for which a packet is dropped.
+//!
+//! Enum variant, name, audit flag and source stand in one line each; counters, `casemate status`, audit events, logs and
+//! tests all read this table. Nothing is dropped without an entry here.
+
+use core::fmt;
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $audit:ident, $source:literal;)+) => {
+        /// Why a packet was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ #[doc = ""] #[doc = concat!("Source: ", $source, ".")] $variant,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of the enum.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name users see, e.g. `icv-mismatch`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// Whether the RFC asks for an audit event.
+            pub const fn is_audited(self) -> bool {
+                match self { $(Self::$variant => drop_reasons!(@audit $audit),)+ }
+            }
+
+            /// The RFC and section that ask for the drop.
+            pub const fn source(self) -> &'static str {
+                match self { $(Self::$variant => $source,)+ }
+            }
+        }
+    };
+    (@audit audited) => { true };
+    (@audit counted) => { false };
+}
+
+drop_reasons! {
+    /// The IP header or an extension header does not parse.
+    MalformedHeader = "malformed-header", counted, "RFC 791 section 3.1, RFC 8200 section 4";
+    /// A fragment was offered to ESP or AH, which take whole datagrams only.
+    Fragment = "fragment", audited, "RFC 4303 section 3.4.1, RFC 4302 section 3.4.1";
+    /// A fragment hides the ports that a policy needs to see.
+    FragmentWithoutPorts = "fragment-without-ports", audited, "RFC 4301 section 7";
+    /// Fragments of one datagram overlap.
+    FragmentOverlap = "fragment-overlap", counted, "RFC 8200 section 4.5, RFC 5722 section 4";
+    /// The first fragment is too small to hold the headers.
+    FragmentTiny = "fragment-tiny", counted, "RFC 7112 section 5, RFC 3128 section 2";
+    /// The fragments disagree about the datagram's length, or are not aligned, or the datagram would be too long.
+    FragmentMalformed = "fragment-malformed", counted, "RFC 8200 section 4.5, RFC 791 section 3.2";
+    /// Too many datagrams in reassembly, or too many fragments of one.
+    FragmentTableFull = "fragment-table-full", counted, "RFC 4301 appendix D";
+    /// The rest of the fragments did not come in time.
+    FragmentTimeout = "fragment-timeout", counted, "RFC 8200 section 4.5, RFC 1122 section 3.3.2";
+    /// The packet is shorter than its ESP or AH fields.
+    Truncated = "truncated", counted, "RFC 4303 section 2, RFC 4302 section 2";
+    /// No inbound SA has this SPI, protocol and destination.
+    NoSa = "no-sa", audited, "RFC 4303 section 3.4.2, RFC 4302 section 3.4.2";
+    /// ESP came inside UDP although the SA is without, or the other way round.
+    EncapsulationMismatch = "encapsulation-mismatch", counted, "RFC 3948 section 3";
+    /// The SA's hard lifetime has ended.
+    SaExpired = "sa-expired", counted, "RFC 4301 section 4.4.2.1";
+    /// The sequence number was already received, or is older than the window.
+    Replay = "replay", audited, "RFC 4303 section 3.4.3, RFC 4302 section 3.4.3";
+    /// The integrity check value is wrong.
+    IcvMismatch = "icv-mismatch", audited, "RFC 4303 section 3.4.4, RFC 4302 section 3.4.4";
+    /// The AH length field does not fit the SA's algorithm.
+    AhLength = "ah-length", counted, "RFC 4302 section 2.2";
+    /// The headers that AH covers are longer than this implementation takes.
+    AhHeadersTooLong = "ah-headers-too-long", counted, "RFC 4302 section 3.3.3";
+    /// The padding is longer than the payload, or its content is not 1, 2, 3 and so on.
+    BadPadding = "bad-padding", counted, "RFC 4303 section 2.4";
+    /// The protected payload is not what the SA's mode carries.
+    BadNextHeader = "bad-next-header", counted, "RFC 4303 section 3.4.4";
+    /// The packet inside the tunnel does not parse.
+    InnerMalformed = "inner-malformed", counted, "RFC 4301 section 5.2";
+    /// The outer header says congestion experienced, the inner one that ECN is not understood.
+    EcnInvalid = "ecn-invalid", audited, "RFC 6040 section 4.2";
+    /// More headers of ESP and AH inside each other than any policy asks for.
+    NestedTooDeep = "nested-too-deep", counted, "RFC 4301 section 5.2";
+    /// The opened packet is outside its SA's selector.
+    SelectorMismatch = "selector-mismatch", audited, "RFC 4301 section 5.2";
+    /// The packet did not come through the SAs that its policy demands.
+    PolicyMismatch = "policy-mismatch", audited, "RFC 4301 section 5.2";
+    /// Clear text that policy wants protected.
+    Unprotected = "unprotected", audited, "RFC 4301 section 5.2";
+    /// The policy says DISCARD.
+    PolicyDiscard = "policy-discard", audited, "RFC 4301 section 5.1";
+    /// No policy names the packet, and the default is to discard.
+    NoPolicy = "no-policy", audited, "RFC 4301 section 4.4.1";
+    /// The policy demands an SA that is not there.
+    NoOutboundSa = "no-outbound-sa", counted, "RFC 4301 section 5.1";
+    /// The sequence numbers of the SA are used up.
+    SequenceExhausted = "sequence-exhausted", audited, "RFC 4303 section 3.3.3, RFC 4302 section 3.3.2";
+    /// The next counter block has not been written down yet, so sealing could repeat an IV after a restart.
+    CounterNotReserved = "counter-not-reserved", counted, "RFC 4106 section 2";
+    /// The protected packet does not fit the path, and the packet forbids fragmentation.
+    TooBig = "too-big", counted, "RFC 4301 section 8";
+    /// The protected packet would be longer than an IP packet can be, or its padding longer than one byte can say.
+    TooLong = "too-long", counted, "RFC 791 section 3.1, RFC 8200 section 3";
+    /// The caller's buffer has not enough room around the packet.
+    NoRoom = "no-room", counted, "none: a limit of the caller";
+    /// The operating system did not take the packet.
+    SendFailed = "send-failed", counted, "none: an error of the operating system";
+    /// The provider refused the packet.
+    CryptoFailed = "crypto-failed", counted, "none: an error of the provider";
+}
+
+impl DropReason {
+    /// The reason of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.name() == name)
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One counter for each reason.
+#[derive(Debug, Clone)]
+pub struct DropCounters([u64; DropReason::ALL.len()]);
+
+impl DropCounters {
+    pub(crate) const fn new() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+
+    pub(crate) fn count(&mut self, reason: DropReason) {
+        if let Some(counter) = self.0.get_mut(reason as usize) {
+            *counter = counter.wrapping_add(1);
+        }
+    }
+
+    /// How many packets were dropped for this reason.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// Every reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&reason| (reason, self.get(reason)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_back() {
+        for &reason in DropReason::ALL {
+            assert_eq!(DropReason::from_name(reason.name()), Some(reason));
+            assert!(reason.source().starts_with("RFC ") || reason.source().starts_with("none: "));
+        }
+    }
+}

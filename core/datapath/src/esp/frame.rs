@@ -1,0 +1,109 @@
+//! Building an ESP packet around a payload, and taking an opened one apart, in place (RFC 4303 sections 2.4, 3.3.2, 3.4.4).
+
+use super::EspKey;
+use super::key::{Engine, IvUse};
+use crate::DropReason;
+use crate::seq::Reserved;
+use casemate_crypto::{EspSuite, Rng};
+use casemate_wire::esp::{
+    EspHeader, EspTrailer, HEADER_LEN, TRAILER_LEN, fill_padding, is_default_padding, pad_len,
+};
+use casemate_wire::packet::{NoRoom, Packet};
+
+/// The sizes of a suite, in bytes, small enough to lie beside the key.
+#[derive(Clone, Copy)]
+pub(crate) struct EspSizes {
+    iv: u8,
+    icv: u8,
+    pad_to: u8,
+}
+
+impl EspSizes {
+    pub(crate) const fn of(suite: EspSuite) -> Self {
+        Self { iv: suite.iv_len() as u8, icv: suite.icv_len() as u8, pad_to: suite.pad_to() as u8 }
+    }
+
+    /// From the SPI to the first byte of text.
+    #[inline]
+    pub(crate) const fn front(self) -> usize {
+        HEADER_LEN.saturating_add(self.iv as usize)
+    }
+
+    #[inline]
+    pub(crate) const fn icv(self) -> usize {
+        self.icv as usize
+    }
+
+    /// Length of header, IV and ICV together; length of the trailer; and what to add and mask to pad the text.
+    pub(crate) const fn around_text(self) -> (usize, usize, usize) {
+        let unit = if self.pad_to < 4 { 4 } else { self.pad_to as usize };
+        (self.front().saturating_add(self.icv()), TRAILER_LEN, unit.saturating_sub(1))
+    }
+
+    /// Whether a received packet is long enough for these sizes and its text is whole blocks.
+    #[inline]
+    pub(crate) fn accept(self, packet_len: usize) -> bool {
+        let text = packet_len.checked_sub(self.front()).and_then(|len| len.checked_sub(self.icv()));
+        // RFC 4303 section 2.4: the text ends on a 4-byte boundary and holds whole blocks.
+        text.is_some_and(|len| {
+            len >= TRAILER_LEN && len & usize::from(self.pad_to.max(4)).wrapping_sub(1) == 0
+        })
+    }
+}
+
+/// Turns the payload in `packet` into an ESP packet that lacks only encryption and ICV.
+#[inline]
+pub(crate) fn frame(
+    packet: &mut Packet<'_>,
+    key: &EspKey,
+    spi: u32,
+    seq: &Reserved,
+    iv_mask: u64,
+    next_header: u8,
+    rng: &mut dyn Rng,
+) -> Result<(), NoRoom> {
+    append_trailer(packet, key.sizes, next_header)?;
+    packet.grow_front(key.sizes.front())?;
+    let (header, rest) = packet.data_mut().split_first_chunk_mut().ok_or(NoRoom)?;
+    EspHeader { spi, seq: seq.low() }.emit(header);
+    let iv = rest.get_mut(..usize::from(key.sizes.iv)).ok_or(NoRoom)?;
+    match &key.engine {
+        Engine::Separate { iv: IvUse::None, .. } => {}
+        Engine::Separate { iv: IvUse::Random, .. } => rng.public(iv),
+        // RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 3686 section 3.1, RFC 7634 section 2: unique for each packet.
+        // A counter gives that; the mask keeps two SAs apart to which somebody gave the same key.
+        Engine::Combined { .. } | Engine::Separate { iv: IvUse::Ctr(_) | IvUse::Gmac(_), .. } => {
+            *iv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
+        }
+    }
+    Ok(())
+}
+
+/// Padding, pad length, next header, and room for the ICV.
+#[inline]
+fn append_trailer(packet: &mut Packet<'_>, sizes: EspSizes, next_header: u8) -> Result<(), NoRoom> {
+    let payload_len = packet.len();
+    let pad_len = pad_len(payload_len, sizes.pad_to.into());
+    let tail_len = usize::from(pad_len).saturating_add(TRAILER_LEN);
+    packet.grow_back(tail_len.saturating_add(sizes.icv()))?;
+    let tail = packet.data_mut().get_mut(payload_len..).and_then(|tail| tail.get_mut(..tail_len));
+    let (padding, trailer) = tail.and_then(|tail| tail.split_last_chunk_mut()).ok_or(NoRoom)?;
+    fill_padding(padding);
+    EspTrailer { pad_len, next_header }.emit(trailer);
+    Ok(())
+}
+
+/// Cuts an opened ESP packet down to its payload and tells what the payload is.
+#[inline]
+pub(crate) fn unframe(packet: &mut Packet<'_>, sizes: EspSizes) -> Result<u8, DropReason> {
+    packet.shrink_back(sizes.icv()).map_err(|NoRoom| DropReason::Truncated)?;
+    packet.shrink_front(sizes.front()).map_err(|NoRoom| DropReason::Truncated)?;
+    let (payload, padding, trailer) = EspTrailer::parse(packet.data()).map_err(|_| DropReason::BadPadding)?;
+    // RFC 4303 section 2.4: the receiver SHOULD inspect the padding.
+    if !is_default_padding(padding) {
+        return Err(DropReason::BadPadding);
+    }
+    let (payload_len, next_header) = (payload.len(), trailer.next_header);
+    packet.set_len(payload_len).map_err(|NoRoom| DropReason::BadPadding)?;
+    Ok(next_header)
+}

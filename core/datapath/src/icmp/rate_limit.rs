@@ -1,0 +1,68 @@
+//! A token bucket for ICMP errors (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+
+use casemate_sa::Instant;
+
+/// One token, in the unit of the bucket: the credit of one microsecond at one message a second.
+const TOKEN: u64 = 1_000_000;
+
+/// Lets a burst through, then so many messages a second.
+#[derive(Debug, Clone)]
+pub struct RateLimiter {
+    per_second: u32,
+    full: u64,
+    credit: u64,
+    counted_at: Instant,
+}
+
+impl RateLimiter {
+    /// A full bucket of `burst` messages that gains `per_second` a second.
+    pub const fn new(per_second: u32, burst: u32) -> Self {
+        let full = TOKEN.saturating_mul(burst as u64);
+        Self { per_second, full, credit: full, counted_at: Instant::ZERO }
+    }
+
+    /// Whether a message may be sent now; if so, it counts as sent.
+    pub fn allow(&mut self, now: Instant) -> bool {
+        let passed = now.as_micros().saturating_sub(self.counted_at.as_micros());
+        let gained = passed.saturating_mul(self.per_second.into());
+        self.credit = self.credit.saturating_add(gained).min(self.full);
+        self.counted_at = self.counted_at.max(now);
+        let rest = self.credit.checked_sub(TOKEN);
+        self.credit = rest.unwrap_or(self.credit);
+        rest.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        let mut limiter = RateLimiter::new(10, 3);
+        let start = Instant::from_secs(50);
+        let sent = |limiter: &mut RateLimiter, now| (0..20).filter(|_| limiter.allow(now)).count();
+        assert_eq!(sent(&mut limiter, start), 3);
+        assert_eq!(sent(&mut limiter, Instant::from_millis(50_099)), 0);
+        assert_eq!(sent(&mut limiter, Instant::from_millis(50_100)), 1);
+        assert_eq!(sent(&mut limiter, Instant::from_secs(60)), 3, "never more than the burst");
+        // Ten seconds in small steps: what is left of a token is not lost.
+        let steps = (0..10_000u64).filter(|ms| limiter.allow(Instant::from_millis(60_000 + ms))).count();
+        assert_eq!(steps, 99);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_grants_nothing() {
+        let mut limiter = RateLimiter::new(1, 1);
+        assert!(limiter.allow(Instant::from_secs(100)));
+        assert!(!limiter.allow(Instant::from_secs(50)));
+        assert!(!limiter.allow(Instant::from_secs(100)));
+        assert!(limiter.allow(Instant::from_secs(101)));
+    }
+
+    #[test]
+    fn none_at_all() {
+        assert!(!RateLimiter::new(0, 0).allow(Instant::from_secs(1)));
+        assert!(!RateLimiter::new(u32::MAX, 0).allow(Instant::from_micros(u64::MAX)));
+    }
+}

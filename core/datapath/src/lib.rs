@@ -1,0 +1,59 @@
+//! The data path of IPsec: ESP and AH (RFC 4301 section 5, RFC 4302, RFC 4303).
+//!
+//! IP packets go in, IP packets or drops with a reason come out. No I/O, no clock, no randomness of its own; allocates when
+//! SAs and policies are added, never for a packet.
+//!
+//! ```text
+//!  out:  packet -> classify (spd) -> size and DF (pmtu) -> reserve a number (seq) -> frame and seal (esp | ah) -> outer
+//!        header (tunnel | transport, udp) -> caller sends, in fragments if told to (fragment)
+//!  in:   (caller: reassembly) -> demux -> SA by SPI (sad) -> replay check -> open (esp | ah) -> replay commit
+//!        -> take off headers (tunnel | transport, ecn) -> policy check (admission) -> caller delivers
+//! ```
+//!
+//! Read `outbound` and `inbound` first: they list these steps. The door is [`Datapath`].
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod admission;
+mod ah;
+mod arrival;
+mod classify;
+mod datapath;
+mod drop;
+pub mod ecn;
+mod esp;
+mod event;
+pub mod fragment;
+mod growth;
+pub mod icmp;
+mod inbound;
+mod lifetime;
+mod outbound;
+pub mod pmtu;
+mod protect;
+pub mod reassembly;
+mod replay;
+mod sa_in;
+mod sa_out;
+mod sad;
+mod seq;
+mod slab;
+pub mod spd;
+mod status;
+mod transport;
+mod tunnel;
+mod verdict;
+
+pub use admission::Unmatched;
+pub use datapath::{AddSaError, Config, Datapath, HEAD_ROOM, TAIL_ROOM};
+pub use drop::{DropCounters, DropReason};
+pub use event::{Audit, Event};
+pub use lifetime::Meter;
+pub use sad::{Direction, SaId};
+pub use status::{SaStatus, WindowStatus};
+pub use verdict::{Admitted, Consumed, Inbound, Outbound, Sealed};

@@ -1,0 +1,135 @@
+//! Metering an SA against its lifetime (RFC 4301 section 4.4.2.1).
+
+use casemate_sa::{Bounds, Instant, Lifetime};
+
+/// How much an SA was used, and when it is to end.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    /// Packets sealed or opened.
+    pub packets: u64,
+    /// Bytes of those packets, as they are inside the protection.
+    pub bytes: u64,
+    /// When the SA was added.
+    pub added: Instant,
+    /// When it was first used.
+    pub first_used: Option<Instant>,
+    /// When it was last used.
+    pub last_used: Option<Instant>,
+    soft: Ceiling,
+    hard: Ceiling,
+    lifetime: Lifetime,
+    warned: bool,
+}
+
+/// Bounds made absolute, so that the check is three comparisons.
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    packets: u64,
+    bytes: u64,
+    at: Instant,
+}
+
+const END_OF_TIME: Instant = Instant::from_micros(u64::MAX);
+
+impl Ceiling {
+    fn new(bounds: &Bounds, added: Instant) -> Self {
+        Self {
+            packets: bounds.packets.unwrap_or(u64::MAX),
+            bytes: bounds.bytes.unwrap_or(u64::MAX),
+            at: bounds.since_added.map_or(END_OF_TIME, |after| added.after(after)),
+        }
+    }
+
+    /// The time since first use counts from now on.
+    fn start(&mut self, bounds: &Bounds, now: Instant) {
+        if let Some(after) = bounds.since_used {
+            self.at = self.at.min(now.after(after));
+        }
+    }
+
+    #[inline]
+    fn is_reached(&self, meter: (u64, u64), now: Instant) -> bool {
+        meter.0 >= self.packets || meter.1 >= self.bytes || now >= self.at
+    }
+}
+
+/// The hard lifetime is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expired;
+
+impl Meter {
+    pub(crate) fn new(lifetime: Lifetime, now: Instant) -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            added: now,
+            first_used: None,
+            last_used: None,
+            soft: Ceiling::new(&lifetime.soft, now),
+            hard: Ceiling::new(&lifetime.hard, now),
+            lifetime,
+            warned: false,
+        }
+    }
+
+    /// The bounds that it measures against.
+    pub fn lifetime(&self) -> &Lifetime {
+        &self.lifetime
+    }
+
+    /// Whether the SA may still be used.
+    #[inline]
+    pub(crate) fn check(&self, now: Instant) -> Result<(), Expired> {
+        if self.hard.is_reached((self.packets, self.bytes), now) { Err(Expired) } else { Ok(()) }
+    }
+
+    /// Counts one packet. `true` once, when the soft lifetime is reached.
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> bool {
+        if self.first_used.is_none() {
+            self.first_used = Some(now);
+            self.soft.start(&self.lifetime.soft, now);
+            self.hard.start(&self.lifetime.hard, now);
+        }
+        self.last_used = Some(now);
+        self.packets = self.packets.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        let warn = !self.warned && self.soft.is_reached((self.packets, self.bytes), now);
+        self.warned |= warn;
+        warn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn soft_warns_once_and_hard_stops() {
+        let lifetime = Lifetime {
+            soft: Bounds { packets: Some(2), ..Bounds::NONE },
+            hard: Bounds { bytes: Some(300), ..Bounds::NONE },
+        };
+        let mut meter = Meter::new(lifetime, Instant::ZERO);
+        assert!(!meter.count(100, Instant::ZERO));
+        assert!(meter.count(100, Instant::ZERO));
+        assert!(!meter.count(99, Instant::ZERO));
+        assert_eq!(meter.check(Instant::ZERO), Ok(()));
+        meter.count(1, Instant::ZERO);
+        assert_eq!(meter.check(Instant::ZERO), Err(Expired));
+    }
+
+    #[test]
+    fn time_counts_from_adding_and_from_first_use() {
+        let secs = |n| Some(Duration::from_secs(n));
+        let hard = Bounds { since_added: secs(100), since_used: secs(10), ..Bounds::NONE };
+        let mut meter = Meter::new(Lifetime { soft: Bounds::NONE, hard }, Instant::from_secs(1));
+        assert_eq!(meter.check(Instant::from_secs(50)), Ok(()));
+        meter.count(1, Instant::from_secs(50));
+        assert_eq!(meter.check(Instant::from_secs(59)), Ok(()));
+        assert_eq!(meter.check(Instant::from_secs(60)), Err(Expired));
+        let unused = Meter::new(Lifetime { soft: Bounds::NONE, hard }, Instant::from_secs(1));
+        assert_eq!(unused.check(Instant::from_secs(101)), Err(Expired));
+    }
+}

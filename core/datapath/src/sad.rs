@@ -1,0 +1,283 @@
+//! Security Association Database (RFC 4301 section 4.4.2).
+//!
+//! Two slabs, outbound and inbound. Inbound packets find their SA by destination, protocol and SPI; outbound packets come
+//! with the slot, because the flow cache holds it. A [`SaId`] carries the slot's generation, so the name of a removed SA
+//! never reaches its successor.
+
+use crate::sa_in::{Gate, SaIn};
+use crate::sa_out::SaOut;
+use crate::slab::{Full, Slab};
+use crate::spd::{Template, hash::KeyedHash};
+use casemate_sa::{Mode, Protocol};
+use casemate_wire::flow::FlowKey;
+use core::fmt;
+use core::net::IpAddr;
+use hashbrown::HashTable;
+
+/// Which way packets go: out into protection, or in from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// To be protected.
+    Outbound,
+    /// Arriving protected.
+    Inbound,
+}
+
+/// Names one SA; never names another one after it was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SaId {
+    direction: Direction,
+    slot: u32,
+    generation: u32,
+}
+
+impl SaId {
+    pub(crate) const fn new(direction: Direction, slot: u32, generation: u32) -> Self {
+        Self { direction, slot, generation }
+    }
+
+    pub(crate) const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// Its direction.
+    pub const fn direction(self) -> Direction {
+        self.direction
+    }
+}
+
+impl fmt::Display for SaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arrow = match self.direction {
+            Direction::Outbound => "out",
+            Direction::Inbound => "in",
+        };
+        write!(f, "{arrow}{}.{}", self.slot, self.generation)
+    }
+}
+
+/// What an inbound packet shows of its SA (RFC 4301 section 4.1: a manual SPI is unique only with its destination). Three
+/// words: cheap to hash and to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Arrival {
+    dst: [u64; 2],
+    /// IP version, protocol, SPI.
+    rest: u64,
+}
+
+impl Arrival {
+    /// Names nothing.
+    pub(crate) const NONE: Self = Self { dst: [0; 2], rest: 0 };
+
+    /// Protocol and SPI; `None` of [`Arrival::NONE`].
+    pub(crate) fn header(&self) -> Option<(Protocol, u32)> {
+        let protocol = match (self.rest >> 32) as u8 {
+            50 => Protocol::Esp,
+            51 => Protocol::Ah,
+            _ => return None,
+        };
+        Some((protocol, self.rest as u32))
+    }
+
+    #[inline]
+    pub(crate) fn new(spi: u32, protocol: Protocol, dst: IpAddr) -> Self {
+        let (bits, version) = match dst {
+            IpAddr::V4(dst) => (u128::from(dst.to_bits()), 4),
+            IpAddr::V6(dst) => (dst.to_bits(), 6),
+        };
+        let rest = version << 40 | u64::from(protocol.number()) << 32 | u64::from(spi);
+        Self { dst: [(bits >> 64) as u64, bits as u64], rest }
+    }
+}
+
+/// What the inbound index knows of an SA; half a cache line.
+#[repr(align(32))]
+pub(crate) struct Known {
+    pub(crate) arrival: Arrival,
+    pub(crate) slot: u32,
+    pub(crate) gate: Gate,
+}
+
+/// Why an SA was not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotAdded {
+    /// The limit is reached.
+    Full,
+    /// There is one with this SPI, protocol and destination.
+    Duplicate,
+}
+
+impl From<Full> for NotAdded {
+    fn from(Full: Full) -> Self {
+        Self::Full
+    }
+}
+
+/// The tables. The inbound index holds whole keys and what is enough to turn a packet away, so that a look-up touches no
+/// SA: with many SAs each touch waits for memory. A batch finds all its slots first and then visits the SAs together.
+pub(crate) struct Sad {
+    out: Slab<SaOut>,
+    inn: Slab<SaIn>,
+    /// Inbound slots.
+    arrivals: HashTable<Known>,
+    /// Outbound slots by the SA's two addresses.
+    paths: HashTable<u32>,
+    hash: KeyedHash,
+    limit: usize,
+    added: u64,
+}
+
+impl Sad {
+    pub(crate) fn new(limit: usize, seed: u64) -> Self {
+        Self {
+            out: Slab::new(),
+            inn: Slab::new(),
+            arrivals: HashTable::new(),
+            paths: HashTable::new(),
+            hash: KeyedHash::new(seed),
+            limit,
+            added: 0,
+        }
+    }
+
+    fn check_room(&self) -> Result<(), NotAdded> {
+        if self.out.len().saturating_add(self.inn.len()) < self.limit { Ok(()) } else { Err(NotAdded::Full) }
+    }
+
+    pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, NotAdded> {
+        self.check_room()?;
+        let hash = self.hash.of(&sa.path());
+        let mut same_path = self.paths.iter_hash(hash).filter_map(|&slot| self.out.slot(slot));
+        if same_path.any(|other| other.arrival() == sa.arrival()) {
+            return Err(NotAdded::Duplicate);
+        }
+        self.added = self.added.saturating_add(1);
+        sa.serial = self.added;
+        let (slot, generation) = self.out.insert(sa)?;
+        let (out, keyed) = (&self.out, &self.hash);
+        self.paths.insert_unique(hash, slot, |&slot| out.slot(slot).map_or(0, |sa| keyed.of(&sa.path())));
+        Ok(SaId::new(Direction::Outbound, slot, generation))
+    }
+
+    pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, NotAdded> {
+        self.check_room()?;
+        let (arrival, gate) = (sa.arrival, sa.gate);
+        if self.find(&arrival).is_some() {
+            return Err(NotAdded::Duplicate);
+        }
+        let (slot, generation) = self.inn.insert(sa)?;
+        let keyed = &self.hash;
+        let known = Known { arrival, slot, gate };
+        self.arrivals.insert_unique(keyed.of(&arrival), known, |known| keyed.of(&known.arrival));
+        Ok(SaId::new(Direction::Inbound, slot, generation))
+    }
+
+    /// Removes the SA; `false` if it is gone already.
+    pub(crate) fn remove(&mut self, id: SaId) -> bool {
+        match id.direction {
+            Direction::Outbound => {
+                let Some(sa) = self.out.remove(id.slot, id.generation) else { return false };
+                let found = self.paths.find_entry(self.hash.of(&sa.path()), |&slot| slot == id.slot);
+                found.is_ok_and(|entry| entry.remove().0 == id.slot)
+            }
+            Direction::Inbound => {
+                let Some(sa) = self.inn.remove(id.slot, id.generation) else { return false };
+                let found =
+                    self.arrivals.find_entry(self.hash.of(&sa.arrival), |known| known.slot == id.slot);
+                found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
+            }
+        }
+    }
+
+    /// The inbound SA that an arriving packet names.
+    #[inline]
+    pub(crate) fn find(&self, arrival: &Arrival) -> Option<&Known> {
+        self.arrivals.find(self.hash.of(arrival), |known| known.arrival == *arrival)
+    }
+
+    /// The outbound SA added first that a policy's template accepts and whose own selector takes `flow`. In transport mode
+    /// a template without addresses means those of the packet, `path` (source, destination).
+    pub(crate) fn resolve(
+        &self,
+        template: &Template,
+        path: (IpAddr, IpAddr),
+        flow: Option<&FlowKey>,
+    ) -> Option<u32> {
+        let takes = |sa: &SaOut| match (&sa.selector, flow) {
+            (Some(selector), Some(flow)) => selector.matches(flow),
+            _ => true,
+        };
+        let serves = |sa: &SaOut| sa.is_wanted_by(template) && takes(sa);
+        let path = match template.mode {
+            Mode::Transport => (template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1)),
+            Mode::Tunnel => match (template.src, template.dst) {
+                (Some(src), Some(dst)) => (src, dst),
+                _ => return self.out.iter().find(|(.., sa)| serves(sa)).map(|(slot, ..)| slot),
+            },
+        };
+        let on_path = self.paths.iter_hash(self.hash.of(&path)).copied();
+        on_path
+            .filter_map(|slot| Some((slot, self.out.slot(slot)?)))
+            .filter(|(_, sa)| sa.path() == path && serves(sa))
+            .min_by_key(|(_, sa)| sa.serial)
+            .map(|(slot, _)| slot)
+    }
+
+    /// The slot of an outbound SA between these two addresses that `is_it`.
+    pub(crate) fn find_outbound(
+        &self,
+        path: (IpAddr, IpAddr),
+        is_it: impl Fn(&SaOut) -> bool,
+    ) -> Option<u32> {
+        let on_path = self.paths.iter_hash(self.hash.of(&path)).copied();
+        on_path.into_iter().find(|&slot| self.out.slot(slot).is_some_and(|sa| sa.path() == path && is_it(sa)))
+    }
+
+    pub(crate) fn inbound_ref(&self, slot: u32) -> Option<&SaIn> {
+        self.inn.slot(slot)
+    }
+
+    pub(crate) fn outbound_ref(&self, slot: u32) -> Option<&SaOut> {
+        self.out.slot(slot)
+    }
+
+    #[inline]
+    pub(crate) fn outbound(&mut self, slot: u32) -> Option<&mut SaOut> {
+        self.out.slot_mut(slot)
+    }
+
+    #[inline]
+    pub(crate) fn inbound(&mut self, slot: u32) -> Option<&mut SaIn> {
+        self.inn.slot_mut(slot)
+    }
+
+    pub(crate) fn outbound_by_id(&mut self, id: SaId) -> Option<&mut SaOut> {
+        self.out.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Outbound)
+    }
+
+    pub(crate) fn id_of(&self, direction: Direction, slot: u32) -> SaId {
+        let generation = match direction {
+            Direction::Outbound => self.out.generation(slot),
+            Direction::Inbound => self.inn.generation(slot),
+        };
+        SaId::new(direction, slot, generation)
+    }
+
+    pub(crate) fn iter_outbound(&self) -> impl Iterator<Item = (SaId, &SaOut)> {
+        self.out.iter().map(|(slot, generation, sa)| (SaId::new(Direction::Outbound, slot, generation), sa))
+    }
+
+    pub(crate) fn iter_inbound(&self) -> impl Iterator<Item = (SaId, &SaIn)> {
+        self.inn.iter().map(|(slot, generation, sa)| (SaId::new(Direction::Inbound, slot, generation), sa))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_entry_never_straddles_cache_lines() {
+        assert_eq!(size_of::<Known>(), 32);
+    }
+}

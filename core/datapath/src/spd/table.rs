@@ -1,0 +1,218 @@
+//! The ordered policies of one direction (RFC 4301 section 4.4.1: "The SPD is an ordered database").
+//!
+//! Policies live in a slab; [`tuple`](super::tuple) finds the one that decides. Called at a flow cache miss. Does not
+//! know SAs. Bounded by the limit that it is built with; a full table refuses the newest policy.
+
+use super::hash::KeyedHash;
+use super::policy::Policy;
+use super::tuple::{Rule, TupleSpace};
+use alloc::vec::Vec;
+use casemate_sa::{AddrRange, Selector};
+use casemate_wire::flow::FlowKey;
+use core::fmt;
+
+/// Names one inserted policy; never names another one after it was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PolicyId {
+    slot: u32,
+    generation: u32,
+}
+
+/// What the table says of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    /// This policy decides: the first that matches.
+    Match(PolicyId, &'a Policy),
+    /// A policy might be the first to match, but looks at ports or a protocol that the flow hides. The packet must be
+    /// reassembled, or dropped: a port selector cannot match a non-initial fragment (RFC 4301 section 4.4.1.1).
+    NeedsPorts,
+    /// None matches. The packet must be discarded (RFC 4301 section 5.2 step 3b).
+    NoMatch,
+}
+
+/// Why a policy was not inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertError {
+    /// The table holds as many policies as it may.
+    TableFull {
+        /// That many.
+        limit: usize,
+    },
+    /// Source and destination are of different IP versions (RFC 4301 section 4.4.1.1: "not a mix of address types").
+    MixedVersions {
+        /// The source range.
+        src: AddrRange,
+        /// The destination range.
+        dst: AddrRange,
+    },
+}
+
+/// The SPD of one direction.
+#[derive(Debug)]
+pub struct PolicyTable {
+    slots: Vec<Slot>,
+    /// Slots without a policy. A slot whose generations are used up is in no list and rests for ever.
+    free: Vec<u32>,
+    limit: usize,
+    next_serial: u64,
+    hash: KeyedHash,
+    v4: TupleSpace,
+    v6: TupleSpace,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    stored: Option<Stored>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    rule: Rule,
+    policy: Policy,
+}
+
+impl PolicyTable {
+    /// An empty table for at most `limit` policies. `seed` should be random: it keeps hash collisions unpredictable.
+    pub fn new(limit: usize, seed: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            limit,
+            next_serial: 0,
+            hash: KeyedHash::new(seed),
+            v4: TupleSpace::default(),
+            v6: TupleSpace::default(),
+        }
+    }
+
+    /// Adds a policy, after those of the same priority.
+    pub fn insert(&mut self, policy: Policy) -> Result<PolicyId, InsertError> {
+        let selector = policy.selector;
+        if selector.src.is_ipv4() != selector.dst.is_ipv4() {
+            return Err(InsertError::MixedVersions { src: selector.src, dst: selector.dst });
+        }
+        let full = InsertError::TableFull { limit: self.limit };
+        let index = self.take_slot().ok_or(full)?;
+        let rule = Rule { priority: policy.priority, serial: self.next_serial, slot: index };
+        let slot = self.slot_mut(index).ok_or(full)?;
+        slot.stored = Some(Stored { rule, policy });
+        let id = PolicyId { slot: index, generation: slot.generation };
+        // 64 bits outlast any machine.
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let (space, hash) = self.space_mut(&selector);
+        space.insert(hash, &selector, rule);
+        Ok(id)
+    }
+
+    /// Takes a policy out; `None` if it is not in the table any more.
+    pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
+        let slot = self.slot_mut(id.slot).filter(|slot| slot.generation == id.generation)?;
+        let Stored { rule, policy } = slot.stored.take()?;
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            self.free.push(id.slot);
+        }
+        let (space, hash) = self.space_mut(&policy.selector);
+        space.remove(hash, &policy.selector, rule);
+        Some(policy)
+    }
+
+    /// The policy with this name, if it is still in the table.
+    pub fn get(&self, id: PolicyId) -> Option<&Policy> {
+        let slot = self.slot(id.slot).filter(|slot| slot.generation == id.generation)?;
+        slot.stored.as_ref().map(|stored| &stored.policy)
+    }
+
+    /// All policies in order of precedence: by priority, then as they were inserted. Sorts; not for each packet.
+    pub fn iter(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
+        let mut rules: Vec<Rule> =
+            self.slots.iter().filter_map(|slot| slot.stored.as_ref()).map(|stored| stored.rule).collect();
+        rules.sort_unstable();
+        rules.into_iter().filter_map(|rule| self.named(rule))
+    }
+
+    /// How many policies there are. Counts them; not for each packet.
+    pub fn len(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.stored.is_some()).count()
+    }
+
+    /// Whether there is no policy.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first policy in order of precedence that matches the flow.
+    pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
+        let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
+        let decides = |rule: &Rule| {
+            self.stored(rule.slot).is_some_and(|stored| may_match(&stored.policy.selector, flow))
+        };
+        match space.first(&self.hash, flow, decides).and_then(|rule| self.named(rule)) {
+            Some((id, policy)) if policy.selector.matches(flow) => Lookup::Match(id, policy),
+            Some(_) => Lookup::NeedsPorts,
+            None => Lookup::NoMatch,
+        }
+    }
+
+    /// A slot without a policy, if the limit allows one more.
+    fn take_slot(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        let index = u32::try_from(self.slots.len()).ok()?;
+        if self.slots.len() >= self.limit {
+            return None;
+        }
+        self.slots.push(Slot { generation: 0, stored: None });
+        Some(index)
+    }
+
+    fn space_mut(&mut self, selector: &Selector) -> (&mut TupleSpace, &KeyedHash) {
+        (if selector.src.is_ipv4() { &mut self.v4 } else { &mut self.v6 }, &self.hash)
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    fn stored(&self, index: u32) -> Option<&Stored> {
+        self.slot(index)?.stored.as_ref()
+    }
+
+    fn named(&self, rule: Rule) -> Option<(PolicyId, &Policy)> {
+        let slot = self.slot(rule.slot)?;
+        let id = PolicyId { slot: rule.slot, generation: slot.generation };
+        slot.stored.as_ref().map(|stored| (id, &stored.policy))
+    }
+}
+
+/// Whether the selector matches, or would with some value of what the flow hides (OPAQUE).
+fn may_match(selector: &Selector, flow: &FlowKey) -> bool {
+    let proto_fits = |shown| selector.proto.is_none_or(|wanted| wanted == shown);
+    let ports_fit = |(src, dst)| selector.src_port.contains(src) && selector.dst_port.contains(dst);
+    flow.proto().is_none_or(proto_fits)
+        && flow.ports().is_none_or(ports_fit)
+        && selector.src.contains(flow.src())
+        && selector.dst.contains(flow.dst())
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TableFull { limit } => write!(f, "policy table is full: it holds at most {limit}"),
+            Self::MixedVersions { src, dst } => {
+                write!(f, "selector {src} -> {dst} mixes IP versions: both must be IPv4 or both IPv6")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InsertError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Tunnel mode: outer headers on the way out, inner packets on the way in (RFC 4301 section 5.1.2, RFC 6040).
+
+use crate::DropReason;
+use crate::ecn::{self, Ecn, Egress, Ingress};
+use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_wire::ip::v4::{self, Ipv4, Ipv4Header};
+use casemate_wire::ip::v6::{self, Ipv6, Ipv6Header};
+use casemate_wire::ip::{IpVersion, proto, version};
+use casemate_wire::packet::{NoRoom, Packet};
+use core::net::IpAddr;
+
+/// What a tunnel needs to know of the packet that goes into it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inner {
+    pub(crate) version: IpVersion,
+    tos: u8,
+    df: bool,
+    v4_fragmentable: bool,
+}
+
+impl Inner {
+    /// What the outer header of a dummy packet is made from: nothing is inside.
+    pub(crate) const DUMMY: Self = Self { version: IpVersion::V4, tos: 0, df: false, v4_fragmentable: true };
+
+    /// Reads the header of the packet at the start of `bytes`.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8]) -> Result<Self, DropReason> {
+        match version(bytes).map_err(|_| DropReason::MalformedHeader)? {
+            IpVersion::V4 => {
+                let ip = Ipv4::parse(bytes).map_err(|_| DropReason::MalformedHeader)?;
+                Ok(Self { version: IpVersion::V4, tos: ip.tos(), df: ip.df(), v4_fragmentable: !ip.df() })
+            }
+            IpVersion::V6 => {
+                let ip = Ipv6::parse(bytes).map_err(|_| DropReason::MalformedHeader)?;
+                // RFC 8200 section 5: no router fragments an IPv6 packet.
+                Ok(Self { version: IpVersion::V6, tos: ip.traffic_class(), df: true, v4_fragmentable: false })
+            }
+        }
+    }
+
+    pub(crate) const fn is_v4(&self) -> bool {
+        matches!(self.version, IpVersion::V4)
+    }
+
+    /// Whether its source lets routers cut the packet.
+    pub(crate) const fn may_be_fragmented(&self) -> bool {
+        self.v4_fragmentable
+    }
+
+    /// The value of the next header field in front of it (RFC 4303 section 2.6).
+    pub(crate) const fn protocol(&self) -> u8 {
+        match self.version {
+            IpVersion::V4 => proto::IPIP,
+            IpVersion::V6 => proto::IPV6,
+        }
+    }
+}
+
+/// The outer header of one SA.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outer {
+    ends: Ends,
+    choice: OuterHeader,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ends {
+    V4(core::net::Ipv4Addr, core::net::Ipv4Addr),
+    V6(core::net::Ipv6Addr, core::net::Ipv6Addr),
+}
+
+/// The two addresses of an SA are of different IP versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MixedVersions;
+
+impl Outer {
+    pub(crate) fn new(src: IpAddr, dst: IpAddr, choice: OuterHeader) -> Result<Self, MixedVersions> {
+        let ends = match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Ends::V4(src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Ends::V6(src, dst),
+            _ => return Err(MixedVersions),
+        };
+        Ok(Self { ends, choice })
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        match self.ends {
+            Ends::V4(..) => v4::HEADER_LEN,
+            Ends::V6(..) => v6::HEADER_LEN,
+        }
+    }
+
+    /// Puts the outer header in front of a payload of `protocol` that carries `inner`. `whole` clears DF, because the
+    /// packet is going to be fragmented; `ident` numbers IPv4 packets.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        packet: &mut Packet<'_>,
+        protocol: u8,
+        inner: &Inner,
+        whole: bool,
+        ident: u16,
+    ) -> Result<(), DropReason> {
+        let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
+        packet.grow_front(self.len()).map_err(|NoRoom| DropReason::NoRoom)?;
+        let tos = self.tos(inner);
+        match self.ends {
+            Ends::V4(src, dst) => {
+                let df = !whole && self.df(inner);
+                let ttl = self.choice.ttl;
+                // Never 0: raw sockets take that for "choose one" (Linux, BSD), and AH covers it.
+                let ident = ident.max(1);
+                let header = Ipv4Header { tos, ident, df, ttl, protocol, src, dst, payload_len };
+                let out = packet.data_mut().first_chunk_mut().ok_or(DropReason::NoRoom)?;
+                header.emit(out).map_err(|_| DropReason::TooLong)
+            }
+            Ends::V6(src, dst) => {
+                let header = Ipv6Header {
+                    traffic_class: tos,
+                    flow_label: 0,
+                    hop_limit: self.choice.ttl,
+                    next_header: protocol,
+                    src,
+                    dst,
+                    payload_len,
+                };
+                header.emit(packet.data_mut().first_chunk_mut().ok_or(DropReason::NoRoom)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the outer header forbids routers to cut the packet.
+    #[inline]
+    pub(crate) fn df(&self, inner: &Inner) -> bool {
+        match self.choice.df {
+            DfPolicy::Copy => inner.df,
+            DfPolicy::Set => true,
+            DfPolicy::Clear => false,
+        }
+    }
+
+    #[inline]
+    fn tos(&self, inner: &Inner) -> u8 {
+        let dscp = match self.choice.dscp {
+            DscpPolicy::Copy => inner.tos & 0xfc,
+            DscpPolicy::Set(dscp) => dscp << 2,
+        };
+        let ingress = if self.choice.ecn { Ingress::Normal } else { Ingress::Compatibility };
+        ecn::encapsulate(Ecn::from_tos(inner.tos), ingress).onto_tos(dscp)
+    }
+}
+
+/// Cuts the packet that came out of a tunnel down to its own length (traffic-flow padding may follow it, RFC 4303 section
+/// 2.7) and lets the outer header's congestion mark take effect. Answers the protocol that the inner header names.
+#[inline]
+pub(crate) fn receive_inner(
+    packet: &mut Packet<'_>,
+    next_header: u8,
+    outer_tos: u8,
+) -> Result<u8, DropReason> {
+    let malformed = DropReason::InnerMalformed;
+    let (expected, len, payload) = match version(packet.data()).map_err(|_| malformed)? {
+        IpVersion::V4 => {
+            let ip = Ipv4::parse(packet.data()).map_err(|_| malformed)?;
+            (proto::IPIP, usize::from(ip.total_len()), ip.protocol())
+        }
+        IpVersion::V6 => {
+            let ip = Ipv6::parse(packet.data()).map_err(|_| malformed)?;
+            (proto::IPV6, ip.total_len(), ip.next_header())
+        }
+    };
+    if next_header != expected {
+        return Err(DropReason::BadNextHeader);
+    }
+    packet.set_len(len).map_err(|NoRoom| malformed)?;
+    let outer = Ecn::from_tos(outer_tos);
+    // The common case needs no look at the inner header: nothing but CE changes it.
+    if outer == Ecn::NotEct {
+        return Ok(payload);
+    }
+    let inner = Ecn::of(packet.data()).map_err(|_| malformed)?;
+    match ecn::decapsulate(inner, outer) {
+        Egress::Forward(merged) | Egress::Suspect(merged, _) if merged == inner => Ok(payload),
+        Egress::Forward(merged) | Egress::Suspect(merged, _) => {
+            merged.put(packet.data_mut()).map_err(|_| malformed)?;
+            Ok(payload)
+        }
+        Egress::Drop => Err(DropReason::EcnInvalid),
+    }
+}

@@ -1,0 +1,65 @@
+//! Any bytes from the network give a verdict, and every drop is counted; nothing panics.
+
+use casemate_crypto::{MacAlg, MacKind};
+use casemate_datapath::Inbound;
+use casemate_datapath_tests::{Ends, LinkSpec, Received, packets, suites};
+use casemate_sa::Mode;
+use proptest::prelude::*;
+
+fn specs() -> Vec<LinkSpec> {
+    let ah = suites::ah(MacAlg::standard(MacKind::HmacSha256), 1);
+    let esp = |suite| suites::esp(suite, 1);
+    let mut bundle = LinkSpec::single(Ends::transport(4), Mode::Transport, esp(suites::gcm()));
+    bundle.layers.push((Mode::Transport, ah.clone()));
+    let mut natt = LinkSpec::single(Ends::tunnel(4, 6), Mode::Tunnel, esp(suites::cbc_sha1()));
+    natt.encap = true;
+    vec![
+        LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, esp(suites::gcm())),
+        LinkSpec::single(Ends::transport(6), Mode::Transport, esp(suites::cbc_sha1())),
+        LinkSpec::single(Ends::tunnel(6, 6), Mode::Tunnel, ah),
+        bundle,
+        natt,
+    ]
+}
+
+/// Receives, and checks that a drop was counted exactly once.
+fn receive(link: &mut casemate_datapath_tests::Link, bytes: &[u8]) {
+    let counted = |host: &casemate_datapath_tests::Host| host.dp.drops().iter().map(|(_, n)| n).sum::<u64>();
+    let before = counted(&link.b);
+    let dropped = matches!(link.b.receive(bytes), Received::Other(Inbound::Drop(_)));
+    assert_eq!(counted(&link.b) - before, u64::from(dropped));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn random_bytes(which in 0usize..5, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut link = specs()[which].build();
+        receive(&mut link, &bytes);
+        let _ = link.a.send(&bytes);
+    }
+
+    /// True packets, cut and changed at a few places: deeper than random bytes get.
+    #[test]
+    fn mutated_packets(
+        which in 0usize..5,
+        payload in proptest::collection::vec(any::<u8>(), 0..100),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+        shorten: bool,
+    ) {
+        let spec = &specs()[which];
+        let mut link = spec.build();
+        let (x, y) = spec.ends.inner;
+        let mut wire = link.a.send(&packets::udp(x, y, (1, 2), &payload, false)).wire();
+        for (at, value) in changes {
+            let at = at.index(wire.len());
+            wire[at] = value;
+        }
+        if shorten {
+            wire.truncate(cut.index(wire.len()));
+        }
+        receive(&mut link, &wire);
+    }
+}
