@@ -1,0 +1,52 @@
+//! NAT keepalives (RFC 3948 section 4).
+
+use super::exit::Exit;
+use crate::udp;
+use casemate_datapath::{Datapath, Direction, SaId};
+use casemate_sa::{Instant, SaParams};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// RFC 3948 section 4: the default is 20 seconds, if no other packet has been sent.
+const INTERVAL: Duration = Duration::from_secs(20);
+
+/// The encapsulated outbound SAs. With manual keys nobody knows whether there is a NAT between the peers, so its entry is
+/// kept alive in any case.
+pub(super) struct Keepalives(Vec<Path>);
+
+struct Path {
+    id: SaId,
+    src: (IpAddr, u16),
+    dst: (IpAddr, u16),
+    last_seq: u64,
+    /// When something was sent last; at first nothing was.
+    active_at: Option<Instant>,
+}
+
+impl Keepalives {
+    pub(super) fn new(sas: &[(SaId, SaParams)]) -> Self {
+        let outbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
+        let paths = outbound.filter_map(|(id, sa)| {
+            let encap = sa.encap?;
+            let (src, dst) = ((sa.src, encap.src_port), (sa.dst, encap.dst_port));
+            Some(Path { id: *id, src, dst, last_seq: sa.last_sent, active_at: None })
+        });
+        Self(paths.collect())
+    }
+
+    /// Sends a keepalive for each SA that has been silent for too long.
+    pub(super) fn send_due(&mut self, datapath: &mut Datapath, exit: &Exit, now: Instant) {
+        for path in &mut self.0 {
+            let Some(seq) = datapath.last_seq(path.id) else { continue };
+            if seq != path.last_seq {
+                (path.last_seq, path.active_at) = (seq, Some(now));
+            } else if path.active_at.is_none_or(|at| now.since(at) >= INTERVAL) {
+                path.active_at = Some(now);
+                let mut packet = [0; 64];
+                if let Some(len) = udp::keepalive(&mut packet, path.src, path.dst) {
+                    exit.send_aside(packet.get(..len).unwrap_or_default(), path.dst.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Where an instance keeps the files that others look for: its journal and its control socket.
+//!
+//! An instance is named after its network namespace and its TUN interface, which no two living ones share.
+
+use crate::Error;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The files of one instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    directory: PathBuf,
+    stem: String,
+}
+
+impl Instance {
+    /// The instance with this TUN interface in the present network namespace. Makes the directory for its files.
+    pub fn new(tun: &str) -> Result<Self, Error> {
+        let stem = format!("{}{tun}", namespace_prefix()?);
+        let mut refusal = None;
+        for directory in directories() {
+            match prepare(&directory) {
+                Ok(()) => return Ok(Self { directory, stem }),
+                Err(error) => refusal = refusal.or(Some(Error::new(directory.display().to_string(), error))),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| Error::other("run-time directory", "there is none")))
+    }
+
+    /// The instances of the present network namespace that have a control socket, running or not.
+    pub fn all() -> Result<Vec<Self>, Error> {
+        let prefix = namespace_prefix()?;
+        let mut instances: Vec<Self> = Vec::new();
+        for directory in directories() {
+            for name in file_names(&directory) {
+                let stem = name.strip_suffix(SOCKET).filter(|stem| stem.starts_with(&prefix));
+                instances.extend(stem.map(|stem| Self { directory: directory.clone(), stem: stem.into() }));
+            }
+        }
+        Ok(instances)
+    }
+
+    /// Name of its TUN interface.
+    pub fn tun(&self) -> &str {
+        self.stem.split_once('-').map_or("", |(_, tun)| tun)
+    }
+
+    /// Its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(format!("{}{SOCKET}", self.stem))
+    }
+
+    /// What it changed in the system.
+    pub fn journal(&self) -> PathBuf {
+        self.directory.join(format!("{}{JOURNAL}", self.stem))
+    }
+
+    /// The journals of all instances of this namespace, its own too.
+    pub(crate) fn all_journals(&self) -> Result<Vec<PathBuf>, Error> {
+        let prefix = namespace_prefix()?;
+        let names = file_names(&self.directory);
+        let ours = names.into_iter().filter(|name| name.starts_with(&prefix) && name.ends_with(JOURNAL));
+        Ok(ours.map(|name| self.directory.join(name)).collect())
+    }
+}
+
+const SOCKET: &str = ".sock";
+const JOURNAL: &str = ".journal";
+
+/// A namespace is known by the number of its file.
+fn namespace_prefix() -> Result<String, Error> {
+    const PATH: &str = "/proc/thread-self/ns/net";
+    let metadata = fs::metadata(PATH).map_err(|error| Error::new(PATH, error))?;
+    Ok(format!("net{}-", metadata.ino()))
+}
+
+/// Where the files may be, the usual place first. The others are for users who are root in their own namespace only.
+fn directories() -> Vec<PathBuf> {
+    let mut directories = vec![PathBuf::from("/run/casemate")];
+    directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join("casemate")));
+    directories.extend(user().ok().map(|user| std::env::temp_dir().join(format!("casemate-{user}"))));
+    directories
+}
+
+/// The user this process is.
+fn user() -> io::Result<u32> {
+    Ok(fs::metadata("/proc/self")?.uid())
+}
+
+/// Makes the directory, or sees that the one there is ours alone: in a shared directory others may have made it first.
+fn prepare(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() || metadata.uid() != user()? || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other("not a directory that only this user may enter"));
+    }
+    Ok(())
+}
+
+fn file_names(directory: &Path) -> Vec<String> {
+    // A directory that is not there holds nothing.
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_directory_is_refused() {
+        let base = std::env::temp_dir().join(format!("casemate-test-{}", std::process::id()));
+        prepare(&base).unwrap();
+        prepare(&base).unwrap();
+        let mut permissions = fs::metadata(&base).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
+        fs::set_permissions(&base, permissions).unwrap();
+        assert!(prepare(&base).is_err());
+        fs::remove_dir(&base).unwrap();
+        let link = base.with_extension("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        assert!(prepare(&link).is_err());
+        fs::remove_file(&link).unwrap();
+    }
+}

@@ -1,0 +1,33 @@
+//! Linux as a home of the data path: TUN, raw, packet and UDP sockets, routes, and the files that outlive a run.
+//!
+//! Thin translations; every protocol decision is the data path's. [`Engine`] joins the pieces: packets that the host sends
+//! come out of [`Tun`], leave through [`raw`], arrive through [`receive`] or [`udp`] and go back into [`Tun`]. [`setup`]
+//! leads the host's traffic there and takes everything back afterwards. Linux only.
+
+pub mod buffers;
+pub mod clock;
+pub mod counters;
+pub mod engine;
+mod error;
+mod filter;
+mod guard;
+pub mod instance;
+pub mod journal;
+pub mod netlink;
+pub mod netns;
+mod nft;
+pub mod raw;
+pub mod receive;
+pub mod rng;
+pub mod route;
+pub mod setup;
+pub mod signal;
+mod sys;
+pub mod tun;
+pub mod udp;
+
+pub use engine::{Attendant, Engine, Parts};
+pub use error::Error;
+
+/// The most packets that one system call or one call of the data path takes.
+pub const BATCH: usize = 32;

@@ -1,0 +1,270 @@
+//! Links, addresses, rules and routes, over a blocking rtnetlink socket.
+//!
+//! One request, one answer; used when the program starts and ends and when a path changes, never for a packet.
+
+use crate::Error;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use netlink_packet_route::rule::RuleMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// A connection to the kernel's routing tables, those of the network namespace it was opened in.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its MTU.
+    pub mtu: usize,
+}
+
+impl Netlink {
+    /// Opens a connection.
+    pub fn open() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|error| Error::new("netlink socket", error))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// The interface of this name.
+    pub fn link(&mut self, name: &str) -> Result<Link, Error> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        self.get_link(message).map_err(|error| Error::new(format!("interface {name}"), error))
+    }
+
+    /// The interface with this index.
+    pub fn link_at(&mut self, index: u32) -> Result<Link, Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.get_link(message).map_err(|error| Error::new(format!("interface {index}"), error))
+    }
+
+    fn get_link(&mut self, message: LinkMessage) -> io::Result<Link> {
+        let answers = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
+        answers.into_iter().find_map(link_of).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Every interface.
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        let answers = self
+            .ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
+            .map_err(|error| Error::new("list of interfaces", error))?;
+        Ok(answers.into_iter().filter_map(link_of).collect())
+    }
+
+    /// Gives an interface an MTU and switches it on.
+    pub fn set_up(&mut self, index: u32, mtu: usize) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        message.attributes.push(LinkAttribute::Mtu(u32::try_from(mtu).unwrap_or(u32::MAX)));
+        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
+            .map(drop)
+            .map_err(|error| Error::new(format!("interface {index} with MTU {mtu}"), error))
+    }
+
+    /// Makes a cable: the interface `name` here and `peer` in the namespace of `other`.
+    pub fn add_veth(&mut self, name: &str, peer: &str, other: BorrowedFd<'_>) -> Result<(), Error> {
+        let mut far = LinkMessage::default();
+        far.attributes.push(LinkAttribute::IfName(peer.into()));
+        far.attributes.push(LinkAttribute::NetNsFd(other.as_raw_fd()));
+        let mut near = LinkMessage::default();
+        near.attributes.push(LinkAttribute::IfName(name.into()));
+        near.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
+        ]));
+        self.ask(RouteNetlinkMessage::NewLink(near), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+            .map(drop)
+            .map_err(|error| Error::new(format!("veth {name}"), error))
+    }
+
+    /// Gives an interface an address, at once usable.
+    pub fn add_address(&mut self, index: u32, addr: IpAddr, prefix_len: u8) -> Result<(), Error> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(addr.is_ipv4());
+        message.header.index = index;
+        message.header.prefix_len = prefix_len;
+        message.attributes.push(AddressAttribute::Local(addr));
+        message.attributes.push(AddressAttribute::Address(addr));
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+            .map(drop)
+            .map_err(|error| Error::new(format!("address {addr}/{prefix_len}"), error))
+    }
+
+    /// Every address of this host.
+    pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let answers = self
+            .ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
+            .map_err(|error| Error::new("list of addresses", error))?;
+        let address = |answer| match answer {
+            RouteNetlinkMessage::NewAddress(message) => own_address(&message),
+            _ => None,
+        };
+        Ok(answers.into_iter().filter_map(address).collect())
+    }
+
+    /// The interface through which packets with `mark` reach `dst`; `None` if there is no way.
+    pub fn interface_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<u32>, Error> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(dst.is_ipv4());
+        message.header.destination_prefix_length = if dst.is_ipv4() { 32 } else { 128 };
+        message.attributes.push(RouteAttribute::Destination(route_address(dst)));
+        message.attributes.push(RouteAttribute::Mark(mark));
+        let answers = match self.ask(RouteNetlinkMessage::GetRoute(message), 0) {
+            Err(error) if is_unreachable(&error) => return Ok(None),
+            answers => answers.map_err(|error| Error::new(format!("route to {dst}"), error))?,
+        };
+        let oif = |attribute: &RouteAttribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        };
+        Ok(answers.iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewRoute(route) => route.attributes.iter().find_map(oif),
+            _ => None,
+        }))
+    }
+
+    /// Every policy rule of an IP version.
+    pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
+        let mut message = RuleMessage::default();
+        message.header.family = family(v4);
+        let answers = self
+            .ask(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
+            .map_err(|error| Error::new("list of rules", error))?;
+        let rule = |answer| match answer {
+            RouteNetlinkMessage::NewRule(rule) => Some(rule),
+            _ => None,
+        };
+        Ok(answers.into_iter().filter_map(rule).collect())
+    }
+
+    pub(crate) fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    pub(crate) fn remove_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::DelRule(rule), NLM_F_ACK).map(drop)
+    }
+
+    pub(crate) fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    pub(crate) fn remove_route(&mut self, route: RouteMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::DelRoute(route), NLM_F_ACK).map(drop)
+    }
+
+    /// Sends a request and collects what the kernel answers, up to its acknowledgement or the end of its list.
+    fn ask(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let single = flags & (NLM_F_DUMP | NLM_F_ACK) == 0;
+        let mut answers = Vec::new();
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            if self.take_answers(&bytes, &mut answers)? || (single && !answers.is_empty()) {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// `true` after the last message of the answer.
+    fn take_answers(&self, mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
+        while !bytes.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            let len = (message.header.length as usize).next_multiple_of(4).max(4);
+            bytes = bytes.get(len..).unwrap_or_default();
+            // What is left of a request that ended early.
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::Error(error) => {
+                    return if error.code.is_none() { Ok(true) } else { Err(error.to_io()) };
+                }
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What the kernel calls the IP version.
+pub(crate) fn family(v4: bool) -> AddressFamily {
+    if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+pub(crate) fn route_address(addr: IpAddr) -> RouteAddress {
+    match addr {
+        IpAddr::V4(addr) => RouteAddress::Inet(addr),
+        IpAddr::V6(addr) => RouteAddress::Inet6(addr),
+    }
+}
+
+fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = answer else { return None };
+    let name = message.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    });
+    let mtu = message.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu as usize),
+        _ => None,
+    });
+    Some(Link { index: message.header.index, name: name?, mtu: mtu? })
+}
+
+/// On a point-to-point link `Address` is the other end's; `Local` is ours wherever it is given.
+fn own_address(message: &AddressMessage) -> Option<IpAddr> {
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(addr) => Some(*addr),
+        _ => None,
+    });
+    local.or_else(|| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(addr) => Some(*addr),
+            _ => None,
+        })
+    })
+}
+
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ESRCH))
+}

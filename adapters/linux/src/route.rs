@@ -1,0 +1,258 @@
+//! The policy routing that leads traffic into the TUN interface.
+//!
+//! A table of our own holds routes to the protected destinations, and one rule for each IP version sends every packet there
+//! that does not carry our mark. Protected packets carry it and leave by the other tables, so a peer may well be a
+//! protected destination itself, as in transport mode.
+
+use crate::netlink::{self, Netlink};
+use casemate_sa::AddrRange;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+/// An address prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    /// The first address.
+    pub addr: IpAddr,
+    /// How many bits all of them share.
+    pub len: u8,
+}
+
+impl Prefix {
+    /// The fewest prefixes that hold exactly the addresses of `range`.
+    pub fn cover(range: &AddrRange) -> Vec<Self> {
+        let (first, last, width) = match (range.first(), range.last()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                (u128::from(first.to_bits()), u128::from(last.to_bits()), 32u32)
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
+            _ => return Vec::new(),
+        };
+        let mut prefixes = Vec::new();
+        let mut next = Some(first);
+        while let Some(start) = next.filter(|&start| start <= last) {
+            // As large as its alignment allows and its end does not pass the last address.
+            let mut bits = start.trailing_zeros().min(width);
+            while bits > 0 && ones(bits).saturating_add(start) > last {
+                bits = bits.saturating_sub(1);
+            }
+            let addr = match width {
+                32 => IpAddr::V4((start as u32).into()),
+                _ => IpAddr::V6(start.into()),
+            };
+            prefixes.push(Self { addr, len: u8::try_from(width.saturating_sub(bits)).unwrap_or(0) });
+            next = start.checked_add(ones(bits)).and_then(|end| end.checked_add(1));
+        }
+        prefixes
+    }
+
+    /// Whether it holds IPv4 addresses.
+    pub const fn is_ipv4(&self) -> bool {
+        self.addr.is_ipv4()
+    }
+}
+
+/// A number whose lowest `bits` bits are set.
+fn ones(bits: u32) -> u128 {
+    u128::MAX.checked_shr(128u32.saturating_sub(bits)).unwrap_or(0)
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+/// The numbers of one instance: its mark, its table and its rules' priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// What our own packets carry.
+    pub mark: u32,
+    /// The table with the routes into the TUN interface.
+    pub table: u32,
+    /// Where the rules stand among all rules.
+    pub priority: u32,
+}
+
+impl Numbers {
+    /// The numbers of the `n`th instance. IP protocols 50 and 51 are in the table's number, for people who wonder.
+    const fn nth(n: u32) -> Self {
+        let table = 50_510u32.saturating_add(n);
+        // Behind the local addresses (0), before everything that administrators usually add.
+        Self { mark: table, table, priority: 220u32.saturating_add(n) }
+    }
+
+    /// The first numbers that no rule uses.
+    pub fn free(netlink: &mut Netlink) -> Result<Self, crate::Error> {
+        let mut used = HashSet::new();
+        for v4 in [true, false] {
+            for rule in netlink.rules(v4)? {
+                used.extend(rule.attributes.iter().filter_map(|attribute| match attribute {
+                    RuleAttribute::Table(table) => Some(*table),
+                    _ => None,
+                }));
+            }
+        }
+        let free = (0..256).map(Self::nth).find(|numbers| !used.contains(&numbers.table));
+        free.ok_or_else(|| crate::Error::other("policy rules", "256 instances have theirs already"))
+    }
+}
+
+/// One rule: what does not carry our mark looks into our table first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// For IPv4, else for IPv6.
+    pub v4: bool,
+    /// Its numbers.
+    pub numbers: Numbers,
+}
+
+impl Rule {
+    pub(crate) fn add(self, netlink: &mut Netlink) -> io::Result<()> {
+        netlink.add_rule(self.message())
+    }
+
+    pub(crate) fn remove(self, netlink: &mut Netlink) -> io::Result<()> {
+        netlink.remove_rule(self.message())
+    }
+
+    fn message(self) -> RuleMessage {
+        let Numbers { mark, table, priority } = self.numbers;
+        let mut message = RuleMessage::default();
+        message.header.family = netlink::family(self.v4);
+        message.header.action = RuleAction::ToTable;
+        message.header.flags = RuleFlags::Invert;
+        message.attributes = vec![
+            RuleAttribute::Priority(priority),
+            RuleAttribute::FwMark(mark),
+            RuleAttribute::FwMask(u32::MAX),
+            RuleAttribute::Table(table),
+        ];
+        message
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numbers { mark, table, priority } = self.numbers;
+        let version = if self.v4 { "-4" } else { "-6" };
+        write!(f, "ip {version} rule add pref {priority} not fwmark {mark} lookup {table}")
+    }
+}
+
+/// One route of our table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub dst: Prefix,
+    /// The table.
+    pub table: u32,
+    /// Which way.
+    pub way: Way,
+}
+
+/// Which way packets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Into the TUN interface of this name, from this address unless the sender chooses another.
+    Into(String, Option<IpAddr>),
+    /// As if our table were not there.
+    Past,
+}
+
+impl Route {
+    pub(crate) fn add(&self, netlink: &mut Netlink) -> io::Result<()> {
+        let message = self.message(netlink)?;
+        netlink.add_route(message)
+    }
+
+    pub(crate) fn remove(&self, netlink: &mut Netlink) -> io::Result<()> {
+        let message = self.message(netlink)?;
+        netlink.remove_route(message)
+    }
+
+    fn message(&self, netlink: &mut Netlink) -> io::Result<RouteMessage> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = netlink::family(self.dst.is_ipv4());
+        message.header.destination_prefix_length = self.dst.len;
+        message.header.protocol = RouteProtocol::Static;
+        message.attributes = vec![
+            RouteAttribute::Destination(netlink::route_address(self.dst.addr)),
+            RouteAttribute::Table(self.table),
+        ];
+        match &self.way {
+            Way::Into(interface, src) => {
+                message.header.kind = RouteType::Unicast;
+                message.header.scope = RouteScope::Link;
+                let index = netlink.link(interface).map_err(io::Error::other)?.index;
+                message.attributes.push(RouteAttribute::Oif(index));
+                message
+                    .attributes
+                    .extend(src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src))));
+            }
+            Way::Past => message.header.kind = RouteType::Throw,
+        }
+        Ok(message)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dst, table, way } = self;
+        let version = if dst.is_ipv4() { "-4" } else { "-6" };
+        match way {
+            Way::Into(interface, None) => {
+                write!(f, "ip {version} route add {dst} dev {interface} table {table}")
+            }
+            Way::Into(interface, Some(src)) => {
+                write!(f, "ip {version} route add {dst} dev {interface} table {table} src {src}")
+            }
+            Way::Past => write!(f, "ip {version} route add throw {dst} table {table}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cover(first: &str, last: &str) -> Vec<String> {
+        let range = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        Prefix::cover(&range).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn ranges_become_prefixes() {
+        assert_eq!(cover("10.0.0.0", "10.0.0.255"), ["10.0.0.0/24"]);
+        assert_eq!(cover("10.0.0.1", "10.0.0.1"), ["10.0.0.1/32"]);
+        assert_eq!(cover("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(
+            cover("10.0.0.1", "10.0.0.6"),
+            ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]
+        );
+        assert_eq!(cover("255.255.255.254", "255.255.255.255"), ["255.255.255.254/31"]);
+        assert_eq!(cover("fd00::", "fd00::ffff"), ["fd00::/112"]);
+        assert_eq!(cover("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["::/0"]);
+        assert_eq!(
+            cover("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn shown_as_the_commands_that_they_are() {
+        let numbers = Numbers::nth(1);
+        let rule = Rule { v4: false, numbers };
+        assert_eq!(rule.to_string(), "ip -6 rule add pref 221 not fwmark 50511 lookup 50511");
+        let dst = Prefix { addr: [10, 2, 0, 0].into(), len: 16 };
+        let way = Way::Into("casemate0".into(), Some([10, 1, 0, 1].into()));
+        let route = Route { dst, table: 50511, way };
+        assert_eq!(route.to_string(), "ip -4 route add 10.2.0.0/16 dev casemate0 table 50511 src 10.1.0.1");
+        let past = Route { way: Way::Past, ..route };
+        assert_eq!(past.to_string(), "ip -4 route add throw 10.2.0.0/16 table 50511");
+    }
+}

@@ -1,0 +1,210 @@
+//! UDP sockets on which encapsulated ESP arrives (RFC 3948).
+//!
+//! The sockets keep the port ours and let the kernel reassemble and check what arrives. The data path takes whole IP
+//! packets, so the headers that the socket strips are written in front of the payload again, from what the kernel tells.
+//! Packets are sent through `raw`, with the headers that the data path made.
+
+use crate::buffers::Buffers;
+use crate::sys::{self, Meta};
+use crate::{BATCH, Error};
+use arrayvec::ArrayVec;
+use casemate_wire::ip::proto;
+use casemate_wire::ip::v4::{self, Ipv4Header};
+use casemate_wire::ip::v6::{self, Ipv6Header};
+use casemate_wire::packet::Packet;
+use casemate_wire::udp::{self, UdpHeader};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+const RECEIVE_BUFFER: usize = 8 << 20;
+/// Any will do: nothing looks at it.
+const TTL: u8 = 64;
+
+/// One port, of one IP version.
+pub struct UdpPort {
+    socket: Socket,
+    port: u16,
+    metas: Box<[Meta; BATCH]>,
+}
+
+impl UdpPort {
+    /// Opens `port` of the IP version of `any`, an unspecified address.
+    pub fn open(any: IpAddr, port: u16) -> Result<Self, Error> {
+        let socket = open(SocketAddr::new(any, port))
+            .map_err(|error| Error::new(format!("UDP port {port} of {any}, for encapsulated ESP"), error))?;
+        Ok(Self { socket, port, metas: Box::new([Meta::new(); BATCH]) })
+    }
+
+    /// Opens `port` for both IP versions, as far as the kernel has them.
+    pub fn open_both(port: u16) -> Result<Vec<Self>, Error> {
+        let mut ports = vec![Self::open(Ipv4Addr::UNSPECIFIED.into(), port)?];
+        match Self::open(Ipv6Addr::UNSPECIFIED.into(), port) {
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+            opened => ports.push(opened?),
+        }
+        Ok(ports)
+    }
+
+    /// Receives up to a batch of datagrams as IP packets.
+    pub fn receive<'b>(&mut self, buffers: &'b mut Buffers) -> io::Result<ArrayVec<Packet<'b>, BATCH>> {
+        let mut lens = [0; BATCH];
+        let metas = Some(&mut *self.metas);
+        let count = sys::receive_batch(self.socket.as_fd(), &mut buffers.slices(), metas, &mut lens)?;
+        let mut packets = buffers.packets(lens.get(..count).unwrap_or_default());
+        for (packet, meta) in packets.iter_mut().zip(self.metas.iter()) {
+            if restore(packet, meta, self.port).is_none() {
+                // Neither address nor room: an empty packet is a malformed one.
+                let _ = packet.set_len(0);
+            }
+        }
+        Ok(packets)
+    }
+}
+
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn open(local: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    let fd = socket.as_fd();
+    if local.is_ipv6() {
+        socket.set_only_v6(true)?;
+        socket.set_recv_tclass_v6(true)?;
+        sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    } else {
+        socket.set_recv_tos_v4(true)?;
+        sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+    }
+    if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER as i32).is_err() {
+        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    }
+    socket.bind(&local.into())?;
+    Ok(socket)
+}
+
+/// Writes UDP and IP headers in front of the payload.
+fn restore(packet: &mut Packet<'_>, meta: &Meta, port: u16) -> Option<()> {
+    let (src, src_port) = meta.source()?;
+    let (dst, tos) = meta.destination();
+    let payload_len = u16::try_from(packet.len()).ok()?;
+    packet.grow_front(udp::HEADER_LEN).ok()?;
+    let header = UdpHeader { src_port, dst_port: port, payload_len };
+    header.emit(packet.data_mut().first_chunk_mut()?).ok()?;
+    push_ip(packet, src, dst?, tos)
+}
+
+/// Writes an IP header in front of a UDP datagram.
+fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option<()> {
+    let payload_len = u16::try_from(packet.len()).ok()?;
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            packet.grow_front(v4::HEADER_LEN).ok()?;
+            let protocol = proto::UDP;
+            let header = Ipv4Header { tos, ident: 1, df: false, ttl: TTL, protocol, src, dst, payload_len };
+            header.emit(packet.data_mut().first_chunk_mut()?).ok()
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            packet.grow_front(v6::HEADER_LEN).ok()?;
+            let header = Ipv6Header {
+                traffic_class: tos,
+                flow_label: 0,
+                payload_len,
+                next_header: proto::UDP,
+                hop_limit: TTL,
+                src,
+                dst,
+            };
+            header.emit(packet.data_mut().first_chunk_mut()?);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+/// Writes a NAT keepalive (RFC 3948 section 2.3) to the start of `out`; answers its length.
+pub(crate) fn keepalive(
+    out: &mut [u8],
+    (src, src_port): (IpAddr, u16),
+    (dst, dst_port): (IpAddr, u16),
+) -> Option<usize> {
+    const ROOM: usize = v6::HEADER_LEN + udp::HEADER_LEN;
+    *out.get_mut(ROOM)? = casemate_wire::natt::KEEPALIVE;
+    let mut packet = Packet::new(out, ROOM, 1)?;
+    packet.grow_front(udp::HEADER_LEN).ok()?;
+    UdpHeader { src_port, dst_port, payload_len: 1 }.emit(packet.data_mut().first_chunk_mut()?).ok()?;
+    // RFC 8200 section 8.1: over IPv6 the checksum is not optional.
+    if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) {
+        udp::Udp::parse(packet.data_mut()).ok()?.fill_checksum_v6(src, dst);
+    }
+    push_ip(&mut packet, src, dst, 0)?;
+    let (start, len) = (packet.head_room(), packet.len());
+    out.copy_within(start..start.checked_add(len)?, 0);
+    Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_wire::ip::{Ipv4, Ipv6};
+    use casemate_wire::udp::Udp;
+    use std::net::UdpSocket;
+
+    fn receive_one(any: IpAddr, from: &str, tos: u32) -> Vec<u8> {
+        // Port 0 would be unknown to the reader; take one that is free now.
+        let free = UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
+        let mut port = UdpPort::open(any, free).unwrap();
+        let sender = UdpSocket::bind((from, 0)).unwrap();
+        let options = socket2::SockRef::from(&sender);
+        if any.is_ipv4() {
+            options.set_tos_v4(tos).unwrap()
+        } else {
+            options.set_tclass_v6(tos).unwrap()
+        }
+        sender.send_to(b"hello", (from, free)).unwrap();
+        let mut ready = [false];
+        sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
+        assert_eq!(ready, [true]);
+        let mut buffers = Buffers::new();
+        let packets = port.receive(&mut buffers).unwrap();
+        assert_eq!(packets.len(), 1);
+        let packet = packets[0].data().to_vec();
+        let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
+        assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), free));
+        packet
+    }
+
+    #[test]
+    fn headers_are_written_again() {
+        let packet = receive_one(Ipv4Addr::UNSPECIFIED.into(), "127.0.0.1", 0xb8);
+        let ip = Ipv4::parse(&packet[..]).unwrap();
+        assert!(ip.verify_checksum());
+        assert_eq!((ip.src(), ip.dst(), ip.tos()), (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 0xb8));
+        assert_eq!(Udp::parse(ip.payload()).unwrap().payload(), b"hello");
+
+        let packet = receive_one(Ipv6Addr::UNSPECIFIED.into(), "::1", 0x2e);
+        let ip = Ipv6::parse(&packet[..]).unwrap();
+        assert_eq!((ip.src(), ip.dst()), (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
+        assert_eq!(ip.traffic_class(), 0x2e);
+        assert_eq!(Udp::parse(&packet[40..]).unwrap().payload(), b"hello");
+    }
+
+    #[test]
+    fn a_keepalive_is_one_byte_in_udp() {
+        let mut out = [0; 64];
+        let (src, dst) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        assert_eq!(keepalive(&mut out, (src, 4500), (dst, 4501)), Some(29));
+        let ip = Ipv4::parse(&out[..29]).unwrap();
+        assert!(ip.verify_checksum());
+        let udp = Udp::parse(ip.payload()).unwrap();
+        assert_eq!((udp.src_port(), udp.dst_port(), udp.payload()), (4500, 4501, &[0xff][..]));
+
+        let (src, dst): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        assert_eq!(keepalive(&mut out, (src.into(), 4500), (dst.into(), 4500)), Some(49));
+        assert!(Udp::parse(&out[40..49]).unwrap().verify_checksum_v6(src, dst));
+    }
+}

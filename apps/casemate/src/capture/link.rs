@@ -1,0 +1,91 @@
+//! From a captured frame to the IP packet in it (tcpdump.org/linktypes.html).
+
+const NULL: u16 = 0;
+const ETHERNET: u16 = 1;
+/// Raw IP as it was numbered on BSD and OpenBSD.
+const RAW_BSD: u16 = 12;
+const RAW_OPENBSD: u16 = 14;
+const RAW: u16 = 101;
+const LOOP: u16 = 108;
+const LINUX_SLL: u16 = 113;
+const IPV4: u16 = 228;
+const IPV6: u16 = 229;
+const LINUX_SLL2: u16 = 276;
+
+/// Names for messages.
+const SUPPORTED: &str =
+    "Ethernet (1), raw IP (101, 228, 229, 12, 14), Linux cooked (113, 276) or loopback (0, 108)";
+
+/// Why there is no IP packet to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotIp {
+    /// The capture's link type is not known here.
+    LinkType(u16),
+    /// The frame carries something else, such as ARP.
+    Other,
+    /// The frame is shorter than the IP packet says: it was captured in part.
+    Cut {
+        /// Bytes that are there.
+        captured: usize,
+        /// Bytes that the packet has.
+        expected: usize,
+    },
+}
+
+impl std::fmt::Display for NotIp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::LinkType(link) => {
+                write!(f, "frames of link type {link} are not supported: {SUPPORTED} was expected")
+            }
+            Self::Other => f.write_str("no IP packet"),
+            Self::Cut { captured, expected } => {
+                write!(f, "only {captured} of {expected} bytes were captured")
+            }
+        }
+    }
+}
+
+/// The IP packet in a frame, without link-layer header, padding and check sequence.
+pub fn ip_packet(link: u16, frame: &[u8]) -> Result<&[u8], NotIp> {
+    let packet = match link {
+        ETHERNET => frame.get(12..).and_then(behind_ethertype),
+        RAW | IPV4 | IPV6 | RAW_BSD | RAW_OPENBSD => Some(frame),
+        LINUX_SLL => frame.get(14..).and_then(behind_ethertype),
+        LINUX_SLL2 => {
+            let kind = frame.get(..2).unwrap_or_default();
+            frame.get(20..).filter(|_| matches!(kind, [0x08, 0x00] | [0x86, 0xDD]))
+        }
+        // Four bytes of address family in an unknown byte order; the packet's own version says as much.
+        NULL | LOOP => frame.get(4..),
+        _ => return Err(NotIp::LinkType(link)),
+    };
+    whole(packet.ok_or(NotIp::Other)?)
+}
+
+/// What follows the EtherType that `bytes` begins with, past any VLAN tags (IEEE 802.1Q, 802.1ad).
+fn behind_ethertype(mut bytes: &[u8]) -> Option<&[u8]> {
+    loop {
+        let (kind, rest) = bytes.split_first_chunk()?;
+        match kind {
+            [0x08, 0x00] | [0x86, 0xDD] => return Some(rest),
+            [0x81, 0x00] | [0x88, 0xA8] | [0x91, 0x00] => bytes = rest.get(2..)?,
+            _ => return None,
+        }
+    }
+}
+
+/// Cuts what follows the packet, by the length in its header.
+fn whole(bytes: &[u8]) -> Result<&[u8], NotIp> {
+    let field = |at: usize| match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        Some(field) => Ok(usize::from(u16::from_be_bytes(*field))),
+        None => Err(NotIp::Cut { captured: bytes.len(), expected: 20 }),
+    };
+    let len = match bytes.first().map(|byte| byte >> 4) {
+        // Some captures are made before segmentation by the card fills the length in.
+        Some(4) => Some(field(2)?).filter(|len| *len != 0).unwrap_or(bytes.len()),
+        Some(6) => field(4)?.saturating_add(40),
+        _ => return Err(NotIp::Other),
+    };
+    bytes.get(..len).ok_or(NotIp::Cut { captured: bytes.len(), expected: len })
+}

@@ -1,0 +1,183 @@
+//! The command line: every command, its arguments, and help that teaches by example.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  casemate demo                                      see it work: two hosts, a tunnel, real HTTP and ping
+  casemate run --xfrm tunnel.xfrm --dry-run          show what a file would set up
+  casemate run --xfrm tunnel.xfrm --counters state   set it up, until Ctrl-C; `state` keeps counters across restarts
+  casemate status                                    SAs, policies, counters and drops of the running instance
+  casemate inspect wire.pcapng --xfrm tunnel.xfrm    decrypt a capture and say why packets would be dropped
+
+The file holds lines of ip-xfrm(8), so that it also loads into a Linux kernel with `ip -batch` or `sh`:
+  ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \\
+      aead 'rfc4106(gcm(aes))' 0x5f0e...(40 digits) 128
+  ip xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out \\
+      tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel
+
+Exit status: 0 success, 1 failure, 2 wrong arguments or wrong input.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  casemate run --xfrm tunnel.xfrm --dry-run                      show routes, rules and sockets, change nothing
+  casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
+
+An error in the file is shown as `file:line: what is wrong and what was expected`, and nothing at all is applied.
+
+Counter-mode ciphers (GCM, CCM, CTR, GMAC, ChaCha20-Poly1305) must never use an IV twice with one key. Keys from a file
+outlive the program, so such SAs are refused unless --counters names a file that keeps their counters across restarts.";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  casemate inspect wire.pcapng --xfrm tunnel.xfrm
+  casemate inspect wire.pcapng --xfrm tunnel.xfrm --json | jq 'select(.verdict == \"drop\")'
+  casemate inspect wire.pcap --xfrm tunnel.xfrm --write opened.pcapng && wireshark opened.pcapng
+  tcpdump -w - esp | casemate inspect - --xfrm tunnel.xfrm
+
+Verdicts:
+  ok         opened; `inner` is the whole IP packet that would be delivered
+  drop       dropped, for `reason` (the names that `casemate status` counts)
+  clear      not protected
+  held       a fragment, kept until its datagram is whole
+  dummy      traffic-flow confidentiality: rightly nothing in it
+  keepalive  NAT keepalive
+  ike        IKE on the UDP encapsulation port
+  cut        captured in part only (use a larger snap length)
+  other      no IP packet, such as ARP
+
+Packets are taken in order, so that the second copy of one is a replay. Policies of the file are not needed and not
+looked at, and lifetimes do not count, because nobody knows what passed before the capture.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  casemate demo
+  casemate demo --keep seen && casemate inspect seen/wire.pcapng --xfrm seen/left.xfrm
+
+It takes some ten seconds and leaves nothing behind but DIR. It needs root, or user namespaces, in which it is root.";
+
+/// IPsec in memory-safe Rust: ESP and AH on Linux without the kernel's IPsec.
+#[derive(Debug, Parser)]
+#[command(name = "casemate", version, about, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Protect this host's traffic as a file of `ip xfrm` lines says.
+    Run(RunArgs),
+    /// Show the SAs, policies and counters of a running instance.
+    Status(StatusArgs),
+    /// Say of each packet in a capture what the data path makes of it.
+    Inspect(InspectArgs),
+    /// Build two hosts and a tunnel between them, send real traffic, and show what happens.
+    Demo(DemoArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Write the manual pages.
+    Man(ManArgs),
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// States and policies, as lines of ip-xfrm(8).
+    #[arg(long, value_name = "FILE")]
+    pub xfrm: PathBuf,
+    /// Keeps the counters of counter-mode ciphers across restarts.
+    #[arg(long, value_name = "FILE")]
+    pub counters: Option<PathBuf>,
+    /// Show what would be set up, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Name of the TUN interface.
+    #[arg(long, value_name = "NAME", default_value = "casemate0")]
+    pub tun: String,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_EXAMPLES)]
+pub struct InspectArgs {
+    /// A pcap or pcapng file; `-` is standard input.
+    #[arg(value_name = "CAPTURE")]
+    pub capture: PathBuf,
+    /// The states, as lines of ip-xfrm(8).
+    #[arg(long, value_name = "FILE")]
+    pub xfrm: PathBuf,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the opened packets to a capture of their own.
+    #[arg(long, value_name = "OUT.pcapng")]
+    pub write: Option<PathBuf>,
+    /// Do not drop replayed packets.
+    #[arg(long)]
+    pub no_replay: bool,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Keep what was on the wire, and both hosts' files, in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  casemate completions bash > /usr/share/bash-completion/completions/casemate"
+)]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  casemate man /usr/local/share/man/man1")]
+pub struct ManArgs {
+    /// Directory for the pages; must exist.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_teaches_with_examples() {
+        let mut command = Cli::command();
+        let help = command.render_help().to_string();
+        assert!(help.contains("Examples:\n  casemate demo"), "{help}");
+        for name in ["run", "inspect", "demo"] {
+            let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
+            assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The two hosts and the cable between them.
+
+use crate::failure::Failure;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::netns::{Netns, add_route};
+use casemate_linux::route::Prefix;
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+/// Name of the interface at either end of the cable.
+pub(super) const WIRE: &str = "wire0";
+const MTU: usize = 1500;
+
+/// Which host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The one that asks.
+    Left,
+    /// The one that answers.
+    Right,
+}
+
+impl Side {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Left => 1,
+            Self::Right => 2,
+        }
+    }
+
+    /// Its address on the wire.
+    pub(super) fn outer(self, v4: bool) -> IpAddr {
+        let n = self.number();
+        if v4 { [192, 0, 2, n].into() } else { [0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()].into() }
+    }
+
+    /// Its address in its own network, which nobody on the wire needs to know.
+    pub(super) fn inner(self, v4: bool) -> IpAddr {
+        let n = self.number();
+        if v4 { [10, n, 0, 1].into() } else { [0xfd00 | u16::from(n), 0, 0, 0, 0, 0, 0, 1].into() }
+    }
+
+    /// Its own network.
+    pub(super) fn network(self, v4: bool) -> Prefix {
+        let n = self.number();
+        if v4 {
+            Prefix { addr: [10, n, 0, 0].into(), len: 16 }
+        } else {
+            Prefix { addr: [0xfd00 | u16::from(n), 0, 0, 0, 0, 0, 0, 0].into(), len: 64 }
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "left",
+            Self::Right => "right",
+        })
+    }
+}
+
+/// A host: a network namespace with Linux's own IP stack.
+pub(super) struct Host {
+    pub(super) side: Side,
+    pub(super) netns: Netns,
+}
+
+impl Host {
+    /// Does something on this host.
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+        self.netns.run(work).map_err(Failure::failed)
+    }
+
+    fn switch_on(&self) -> Result<(), casemate_linux::Error> {
+        let mut netlink = Netlink::open()?;
+        let wire = netlink.link(WIRE)?.index;
+        netlink.set_up(wire, MTU)
+    }
+
+    fn configure(&self) -> Result<(), casemate_linux::Error> {
+        let mut netlink = Netlink::open()?;
+        let (lo, wire) = (netlink.link("lo")?.index, netlink.link(WIRE)?.index);
+        // Neighbours are asked for from a link-local address; the kernel's own is of use only after a second of DAD.
+        netlink.add_address(wire, [0xfe80, 0, 0, 0, 0, 0, 0, self.side.number().into()].into(), 64)?;
+        for v4 in [true, false] {
+            netlink.add_address(wire, self.side.outer(v4), if v4 { 24 } else { 64 })?;
+            netlink.add_address(lo, self.side.inner(v4), if v4 { 32 } else { 128 })?;
+            let far = self.side.other();
+            add_route(&mut netlink, far.network(v4), far.outer(v4), self.side.inner(v4))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes both hosts, joined by a cable, so that they reach each other's inner addresses in clear.
+pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
+    let build = || {
+        let left = Host { side: Side::Left, netns: Netns::new()? };
+        let right = Host { side: Side::Right, netns: Netns::new()? };
+        let lay_cable = || Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd());
+        left.netns.run(lay_cable)??;
+        // The kernel makes no use of IPv6 on a cable that is dead at its other end.
+        left.netns.run(|| left.switch_on())??;
+        right.netns.run(|| right.switch_on())??;
+        left.netns.run(|| left.configure())??;
+        right.netns.run(|| right.configure())??;
+        Ok((left, right))
+    };
+    build().map_err(|error: casemate_linux::Error| Failure::failed(format!("demo: two hosts: {error}")))
+}

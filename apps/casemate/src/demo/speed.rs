@@ -1,0 +1,71 @@
+//! How fast it is: bulk TCP and round trips, with and without the tunnel.
+
+use super::host::Side;
+use super::traffic::bulk;
+use casemate_linux::netns::Echo;
+use std::io;
+use std::time::Duration;
+
+const BULK_TIME: Duration = Duration::from_millis(900);
+const PINGS: usize = 200;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One way to the other host, measured.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    /// Payload of one TCP connection.
+    bytes_per_second: f64,
+    /// The median.
+    round_trip: Duration,
+}
+
+/// Over IPv4 and IPv6.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Speed {
+    v4: Sample,
+    v6: Sample,
+}
+
+impl Speed {
+    /// Measures from the present network namespace. Nothing is recorded meanwhile, for that takes time, too.
+    pub(super) fn measure() -> io::Result<Self> {
+        Ok(Self { v4: sample(true)?, v6: sample(false)? })
+    }
+}
+
+fn sample(v4: bool) -> io::Result<Sample> {
+    let dst = Side::Right.inner(v4);
+    let bytes_per_second = bulk(dst, BULK_TIME)?;
+    let mut echo = Echo::open(dst).map_err(io::Error::other)?;
+    let mut times = Vec::with_capacity(PINGS);
+    for _ in 0..PINGS {
+        times.push(echo.ask(&[0x5a; 56], PATIENCE)?.0);
+    }
+    times.sort_unstable();
+    let round_trip = times.get(PINGS / 2).copied().unwrap_or_default();
+    Ok(Sample { bytes_per_second, round_trip })
+}
+
+/// For the reader, with what the numbers do not mean.
+pub(super) fn table(plain: &Speed, tunnel: &Speed) -> String {
+    let mut text = String::from("                     TCP, one connection     round trip, median of 200\n");
+    let rows = [
+        ("IPv4, in clear", plain.v4),
+        ("IPv4, protected", tunnel.v4),
+        ("IPv6, in clear", plain.v6),
+        ("IPv6, protected", tunnel.v6),
+    ];
+    for (name, sample) in rows {
+        let gigabits = sample.bytes_per_second * 8.0 / 1e9;
+        let micros = sample.round_trip.as_nanos() as f64 / 1e3;
+        text.push_str(&format!("{name:<18} {gigabits:>11.2} Gbit/s {micros:>22.0} µs\n"));
+    }
+    text.push_str(
+        "A cable in memory carries clear text in pieces of 64 KiB and encrypts nothing, so it is no\n\
+         measure of a real one. Both hosts and both Casemates share the processors of this machine.",
+    );
+    if cfg!(debug_assertions) {
+        text.push_str("\nThis is a debug build; one for use (`--release`) is several times as fast.");
+    }
+    text
+}

@@ -1,0 +1,171 @@
+//! One line for each packet, as text or JSON, and the summary.
+
+use super::engine::Verdict;
+use super::sight::{ProtocolName, Sight};
+use casemate_datapath::DropReason;
+use casemate_wire::flow::FlowKey;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+/// Prints outcomes and counts them.
+pub(super) struct Report<O> {
+    out: O,
+    json: bool,
+    line: String,
+    summary: Summary,
+}
+
+impl<O: Write> Report<O> {
+    pub(super) fn new(out: O, json: bool) -> Self {
+        Self { out, json, line: String::new(), summary: Summary::default() }
+    }
+
+    pub(super) fn tell(&mut self, number: u64, outcome: &Outcome<'_>) -> io::Result<()> {
+        self.summary.count(outcome);
+        self.line.clear();
+        let written = if self.json {
+            outcome.write_json(number, &mut self.line)
+        } else {
+            outcome.write_text(number, &mut self.line)
+        };
+        written.map_err(io::Error::other)?;
+        self.line.push('\n');
+        self.out.write_all(self.line.as_bytes())
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    pub(super) fn summary(&self) -> &Summary {
+        &self.summary
+    }
+}
+
+/// What became of a captured frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome<'p> {
+    /// An IP packet, with what it shows and what the data path made of it.
+    Packet(Sight, Verdict<'p>),
+    /// An IP packet of which only the beginning was captured.
+    Cut { captured: usize, expected: usize },
+    /// No IP packet.
+    Other,
+}
+
+impl Outcome<'_> {
+    /// The word for it, in both formats.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Packet(_, Verdict::Ok(_)) => "ok",
+            Self::Packet(_, Verdict::Drop(_)) => "drop",
+            Self::Packet(_, Verdict::Clear) => "clear",
+            Self::Packet(_, Verdict::Held) => "held",
+            Self::Packet(_, Verdict::Dummy) => "dummy",
+            Self::Packet(_, Verdict::Keepalive) => "keepalive",
+            Self::Packet(_, Verdict::Ike) => "ike",
+            Self::Cut { .. } => "cut",
+            Self::Other => "other",
+        }
+    }
+
+    /// Writes a JSON object. All values are numbers or plain ASCII, so nothing needs escaping.
+    pub(super) fn write_json(&self, number: u64, line: &mut String) -> fmt::Result {
+        write!(line, "{{\"n\":{number}")?;
+        if let Self::Packet(sight, _) = self {
+            if let Some(protocol) = sight.protocol {
+                write!(line, ",\"proto\":\"{}\"", ProtocolName(protocol))?;
+            }
+            if let Some((spi, seq)) = sight.protection {
+                write!(line, ",\"spi\":\"{spi:#010x}\",\"seq\":{seq}")?;
+            }
+        }
+        write!(line, ",\"verdict\":\"{}\"", self.word())?;
+        match self {
+            Self::Packet(_, Verdict::Ok(inner)) => {
+                line.push_str(",\"inner\":\"");
+                inner.iter().try_for_each(|byte| write!(line, "{byte:02x}"))?;
+                line.push('"');
+            }
+            Self::Packet(_, Verdict::Drop(reason)) => write!(line, ",\"reason\":\"{reason}\"")?,
+            Self::Cut { captured, expected } => {
+                write!(line, ",\"captured\":{captured},\"length\":{expected}")?
+            }
+            _ => {}
+        }
+        line.push('}');
+        Ok(())
+    }
+
+    /// Writes text for people.
+    pub(super) fn write_text(&self, number: u64, line: &mut String) -> fmt::Result {
+        write!(line, "{number:>6}  {:<9}", self.word())?;
+        if let Self::Packet(sight, _) = self {
+            match sight.addresses {
+                Some((src, dst)) => write!(line, " {src} > {dst}")?,
+                None => line.push_str(" ?"),
+            }
+            if let Some(protocol) = sight.protocol {
+                write!(line, " {}", ProtocolName(protocol))?;
+            }
+            if let Some((spi, seq)) = sight.protection {
+                write!(line, " spi {spi:#010x} seq {seq}")?;
+            }
+        }
+        match self {
+            Self::Packet(_, Verdict::Ok(inner)) => write_inner(inner, line),
+            Self::Packet(_, Verdict::Drop(reason)) => write!(line, ": {reason} ({})", reason.source()),
+            Self::Cut { captured, expected } => write!(line, " {captured} of {expected} bytes were captured"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write_inner(inner: &[u8], line: &mut String) -> fmt::Result {
+    write!(line, ": {} bytes", inner.len())?;
+    let Ok(flow) = FlowKey::parse(inner) else { return Ok(()) };
+    write!(line, ", {} > {}", flow.src(), flow.dst())?;
+    if let Some(protocol) = Sight::of(inner, &[]).protocol {
+        write!(line, " {}", ProtocolName(protocol))?;
+    }
+    match flow.ports() {
+        Some((src, dst)) if (src, dst) != (0, 0) => write!(line, " {src} > {dst}"),
+        _ => Ok(()),
+    }
+}
+
+/// Counts outcomes.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    packets: u64,
+    words: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<DropReason, u64>,
+}
+
+impl Summary {
+    pub(super) fn count(&mut self, outcome: &Outcome<'_>) {
+        let add = |count: &mut u64| *count = count.saturating_add(1);
+        add(&mut self.packets);
+        add(self.words.entry(outcome.word()).or_default());
+        if let Outcome::Packet(_, Verdict::Drop(reason)) = outcome {
+            add(self.reasons.entry(*reason).or_default());
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    /// `12 packets: 1 clear, 3 drop (2 replay, 1 icv-mismatch), 8 ok`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} packet{}", self.packets, if self.packets == 1 { "" } else { "s" })?;
+        for (n, (word, count)) in self.words.iter().enumerate() {
+            write!(f, "{} {count} {word}", if n == 0 { ":" } else { "," })?;
+            if *word == "drop" {
+                let reasons: Vec<String> =
+                    self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+                write!(f, " ({})", reasons.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}

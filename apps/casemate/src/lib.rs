@@ -1,0 +1,31 @@
+//! The parts of the program `casemate`, so that tests and fuzz targets reach them.
+//!
+//! [`cli`] is the command line; each command has a module of its own. [`xfrm`] reads manual keys and policies, [`capture`]
+//! reads capture files.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod cli;
+pub mod demo;
+pub mod failure;
+pub mod inspect;
+pub mod manual;
+pub mod providers;
+pub mod run;
+pub mod status;
+pub mod xfrm;
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+/// Does what the command line says.
+pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
+    match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Status(args) => status::status(args),
+        Command::Inspect(args) => inspect::inspect(args),
+        Command::Demo(args) => demo::demo(args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::man(args),
+    }
+}

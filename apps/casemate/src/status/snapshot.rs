@@ -1,0 +1,142 @@
+//! The state of an instance at one moment, and its form as JSON.
+
+use crate::cli::RunArgs;
+use casemate_datapath::{Datapath, Direction, SaId, SaStatus};
+use casemate_sa::{Bounds, Instant};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// What an instance knows of itself beside its data path.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    tun: String,
+    xfrm: String,
+    counters: Option<String>,
+    providers: HashMap<SaId, String>,
+}
+
+impl Identity {
+    /// From the command line, and the providers' names by SA.
+    pub fn new(args: &RunArgs, providers: HashMap<SaId, String>) -> Self {
+        let counters = args.counters.as_ref().map(|path| path.display().to_string());
+        Self { tun: args.tun.clone(), xfrm: args.xfrm.display().to_string(), counters, providers }
+    }
+}
+
+/// The state at one moment. Taking it is quick; the JSON is made elsewhere.
+#[derive(Debug)]
+pub struct Snapshot {
+    identity: Identity,
+    at: Instant,
+    sas: Vec<SaStatus>,
+    policies: Vec<(Direction, String, String, u32)>,
+    drops: Vec<(&'static str, u64)>,
+    lost_events: u64,
+}
+
+impl Snapshot {
+    /// Copies everything that can be told.
+    pub fn take(datapath: &Datapath, identity: &Identity, now: Instant) -> Self {
+        let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
+            datapath.policies(direction).map(move |(_, policy)| {
+                (direction, policy.selector.to_string(), policy.action.to_string(), policy.priority)
+            })
+        });
+        Self {
+            identity: identity.clone(),
+            at: now,
+            sas: datapath.sas().collect(),
+            policies: policies.collect(),
+            drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
+            lost_events: datapath.lost_events(),
+        }
+    }
+
+    /// As `casemate status --json` shows it.
+    pub fn to_json(&self) -> Value {
+        let Identity { tun, xfrm, counters, .. } = &self.identity;
+        let policy = |(direction, selector, action, priority): &(Direction, String, String, u32)| {
+            json!({
+                "direction": word(*direction),
+                "selector": selector,
+                "action": action,
+                "priority": priority,
+            })
+        };
+        let drops: Map<String, Value> =
+            self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "tun": tun,
+            "xfrm": xfrm,
+            "counters": counters,
+            "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
+            "sas": self.sas.iter().map(|sa| self.sa(sa)).collect::<Vec<_>>(),
+            "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
+            "drops": drops,
+            "lost_events": self.lost_events,
+        })
+    }
+
+    fn sa(&self, sa: &SaStatus) -> Value {
+        let meter = &sa.meter;
+        let idle = meter.last_used.map(|last| seconds(self.at.since(last)));
+        let window = sa.window.map(|window| {
+            json!({
+                "size": window.size,
+                "recent": format!("{:#018x}", window.recent),
+                "replays": window.replays,
+                "icv_failures": window.icv_failures,
+            })
+        });
+        json!({
+            "direction": word(sa.id.direction()),
+            "spi": sa.spi.to_string(),
+            "src": sa.src.to_string(),
+            "dst": sa.dst.to_string(),
+            "protocol": sa.protocol.to_string(),
+            "mode": sa.mode.to_string(),
+            "suite": sa.suite,
+            "provider": self.identity.providers.get(&sa.id),
+            "esn": sa.esn,
+            "udp_encapsulated": sa.udp_encapsulated,
+            "reqid": sa.reqid,
+            "seq": sa.seq,
+            "packets": meter.packets,
+            "bytes": meter.bytes,
+            "age_seconds": seconds(self.at.since(meter.added)),
+            "idle_seconds": idle,
+            "lifetime": {
+                "soft": bounds(&meter.lifetime().soft),
+                "hard": bounds(&meter.lifetime().hard),
+            },
+            "window": window,
+        })
+    }
+}
+
+/// Only the bounds that there are.
+fn bounds(bounds: &Bounds) -> Value {
+    let mut map = Map::new();
+    let mut put = |name: &str, value: Option<u64>| {
+        map.extend(value.map(|value| (name.to_owned(), Value::from(value))));
+    };
+    put("bytes", bounds.bytes);
+    put("packets", bounds.packets);
+    put("seconds_since_added", bounds.since_added.map(|time| time.as_secs()));
+    put("seconds_since_used", bounds.since_used.map(|time| time.as_secs()));
+    Value::Object(map)
+}
+
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Outbound => "out",
+        Direction::Inbound => "in",
+    }
+}
+
+/// With milliseconds.
+fn seconds(duration: std::time::Duration) -> f64 {
+    duration.as_millis() as f64 / 1_000.0
+}

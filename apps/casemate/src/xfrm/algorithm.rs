@@ -1,0 +1,242 @@
+//! The kernel's names of algorithms, and keys.
+//!
+//! Both the names of the crypto API (`hmac(sha1)`) and the short ones (`sha1`) are known. A key is hex after `0x`, or else
+//! the very characters; the salt of counter modes follows the key, as in Linux and IKEv2. No message here shows a key.
+
+use super::cursor::Cursor;
+use super::problem::Problem;
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, SecretBytes};
+use zeroize::Zeroizing;
+
+const CIPHERS: &str = "cbc(aes), rfc3686(ctr(aes)), ecb(cipher_null), cbc(des3_ede) or cbc(des)";
+const MACS: &str = "hmac(sha256), hmac(sha384), hmac(sha512), hmac(sha1), cmac(aes), xcbc(aes) or hmac(md5)";
+const AEADS: &str =
+    "rfc4106(gcm(aes)), rfc4309(ccm(aes)), rfc4543(gcm(aes)) or rfc7539esp(chacha20,poly1305)";
+
+/// What `aead` can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Combined {
+    /// Encrypts and authenticates.
+    Aead(AeadAlg),
+    /// Authenticates only (RFC 4543).
+    Gmac(MacAlg),
+}
+
+/// Takes the name and key after `enc`.
+pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<(CipherAlg, SecretBytes), Problem> {
+    let name = cursor.value("a cipher")?;
+    let aes = |make: fn(AesBits) -> CipherAlg| AesBits::ALL.map(make).to_vec();
+    let choices = match name {
+        "cbc(aes)" | "aes" => aes(CipherAlg::AesCbc),
+        "rfc3686(ctr(aes))" => aes(CipherAlg::AesCtr),
+        "ecb(cipher_null)" | "cipher_null" => vec![CipherAlg::Null],
+        "cbc(des3_ede)" | "des3_ede" => vec![CipherAlg::TripleDesCbc],
+        "cbc(des)" | "des" => vec![CipherAlg::DesCbc],
+        _ => return Err(cursor.bad(CIPHERS)),
+    };
+    take_key(cursor, name, &choices, |alg| alg.key_len().saturating_add(alg.salt_len()))
+}
+
+/// Takes the name and key after `auth`; the tag is cut as the kernel does unless told otherwise.
+pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
+    let (kind, key) = take_mac_kind(cursor)?;
+    Ok((kernel_default(kind), key))
+}
+
+/// Takes the name, key and tag length after `auth-trunc`.
+pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
+    let (kind, key) = take_mac_kind(cursor)?;
+    let bits: u32 = cursor.number()?;
+    let most = kind.full_tag_len().saturating_mul(8);
+    let alg = whole_bytes(bits).and_then(|bytes| MacAlg::truncated(kind, bytes).ok());
+    match alg {
+        Some(alg) => Ok((alg, key)),
+        None => Err(cursor.wrong(format!(
+            "`auth-trunc {} ... {}`: a multiple of 8 from 64 to {most} bits was expected",
+            mac_name(kind),
+            cursor.last()
+        ))),
+    }
+}
+
+/// Takes the name, key and ICV length after `aead`.
+pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretBytes), Problem> {
+    type Shape = fn(AesBits, usize) -> Option<Combined>;
+    let name = cursor.value("a combined-mode cipher")?;
+    // A first look with the longest ICV gives the key sizes; the ICV length comes only after the key.
+    let (shape, icvs): (Shape, &str) = match name {
+        "rfc4106(gcm(aes))" => {
+            (|bits, icv| AeadAlg::aes_gcm(bits, icv).ok().map(Combined::Aead), "64, 96 or 128")
+        }
+        "rfc4309(ccm(aes))" => {
+            (|bits, icv| AeadAlg::aes_ccm(bits, icv).ok().map(Combined::Aead), "64, 96 or 128")
+        }
+        "rfc4543(gcm(aes))" => {
+            (|bits, icv| MacAlg::truncated(MacKind::AesGmac(bits), icv).ok().map(Combined::Gmac), "128")
+        }
+        "rfc7539esp(chacha20,poly1305)" => (
+            |bits, icv| {
+                (bits == AesBits::B256 && icv == 16).then_some(Combined::Aead(AeadAlg::ChaCha20Poly1305))
+            },
+            "128",
+        ),
+        _ => return Err(cursor.bad(AEADS)),
+    };
+    let sizes: Vec<(AesBits, Combined)> =
+        AesBits::ALL.into_iter().filter_map(|bits| Some((bits, shape(bits, 16)?))).collect();
+    let ((bits, _), key) = take_key(cursor, name, &sizes, |(_, alg)| alg.key_and_salt_len())?;
+    let icv: u32 = cursor.number()?;
+    match whole_bytes(icv).and_then(|bytes| shape(bits, bytes)) {
+        Some(alg) => Ok((alg, key)),
+        None => Err(cursor.wrong(format!("`aead {name} ... {icv}`: an ICV of {icvs} bits was expected"))),
+    }
+}
+
+impl Combined {
+    fn key_and_salt_len(self) -> usize {
+        match self {
+            Self::Aead(alg) => alg.key_len().saturating_add(alg.salt_len()),
+            Self::Gmac(alg) => alg.key_len().saturating_add(alg.salt_len()),
+        }
+    }
+}
+
+/// The kernel's name of a cipher.
+pub(super) const fn cipher_name(alg: CipherAlg) -> &'static str {
+    match alg {
+        CipherAlg::Null => "ecb(cipher_null)",
+        CipherAlg::AesCbc(_) => "cbc(aes)",
+        CipherAlg::AesCtr(_) => "rfc3686(ctr(aes))",
+        CipherAlg::DesCbc => "cbc(des)",
+        CipherAlg::TripleDesCbc => "cbc(des3_ede)",
+    }
+}
+
+/// The kernel's name of a MAC.
+pub(super) const fn mac_name(kind: MacKind) -> &'static str {
+    match kind {
+        MacKind::HmacMd5 => "hmac(md5)",
+        MacKind::HmacSha1 => "hmac(sha1)",
+        MacKind::HmacSha256 => "hmac(sha256)",
+        MacKind::HmacSha384 => "hmac(sha384)",
+        MacKind::HmacSha512 => "hmac(sha512)",
+        MacKind::AesXcbc => "xcbc(aes)",
+        MacKind::AesCmac => "cmac(aes)",
+        MacKind::AesGmac(_) => "rfc4543(gcm(aes))",
+    }
+}
+
+/// The kernel's name of a combined-mode cipher.
+pub(super) const fn aead_name(alg: AeadAlg) -> &'static str {
+    match alg {
+        AeadAlg::AesGcm { .. } => "rfc4106(gcm(aes))",
+        AeadAlg::AesCcm { .. } => "rfc4309(ccm(aes))",
+        AeadAlg::ChaCha20Poly1305 => "rfc7539esp(chacha20,poly1305)",
+    }
+}
+
+fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<(MacKind, SecretBytes), Problem> {
+    let name = cursor.value("a MAC")?;
+    let kind = match name {
+        "hmac(sha1)" | "sha1" => MacKind::HmacSha1,
+        "hmac(sha256)" | "sha256" => MacKind::HmacSha256,
+        "hmac(sha384)" | "sha384" => MacKind::HmacSha384,
+        "hmac(sha512)" | "sha512" => MacKind::HmacSha512,
+        "hmac(md5)" | "md5" => MacKind::HmacMd5,
+        "xcbc(aes)" => MacKind::AesXcbc,
+        "cmac(aes)" => MacKind::AesCmac,
+        _ => return Err(cursor.bad(MACS)),
+    };
+    take_key(cursor, name, &[kind], |kind| kind.key_len())
+}
+
+/// The tag that the kernel computes for a plain `auth`: for SHA-256 the 96 bits of the draft before RFC 4868.
+fn kernel_default(kind: MacKind) -> MacAlg {
+    match kind {
+        MacKind::HmacSha256 => MacAlg::truncated(kind, 12).unwrap_or(MacAlg::standard(kind)),
+        _ => MacAlg::standard(kind),
+    }
+}
+
+fn whole_bytes(bits: u32) -> Option<usize> {
+    if bits.is_multiple_of(8) { usize::try_from(bits / 8).ok() } else { None }
+}
+
+/// Takes a key and picks the choice that has its length.
+fn take_key<A: Copy>(
+    cursor: &mut Cursor<'_>,
+    name: &str,
+    choices: &[A],
+    len: impl Fn(A) -> usize,
+) -> Result<(A, SecretBytes), Problem> {
+    let text = cursor.key()?;
+    let key = key_bytes(text).ok_or_else(|| {
+        cursor.wrong(format!("the key of {name} is no hexadecimal number: digits were expected after 0x"))
+    })?;
+    if let Some(choice) = choices.iter().find(|choice| len(**choice) == key.len()) {
+        return Ok((*choice, SecretBytes::new(&key)));
+    }
+    let lengths: Vec<String> = choices.iter().map(|choice| bits(len(*choice))).collect();
+    Err(cursor.wrong(format!(
+        "the key of {name} has {} bits: {} was expected{}",
+        bits(key.len()),
+        lengths.join(" or "),
+        hint(name)
+    )))
+}
+
+fn bits(bytes: usize) -> String {
+    bytes.saturating_mul(8).to_string()
+}
+
+/// Why the lengths are what they are, where that surprises.
+fn hint(name: &str) -> &'static str {
+    if name.contains("rfc4309") {
+        " (the key and a salt of 24 bits, RFC 4309 section 7.1)"
+    } else if name.starts_with("rfc") {
+        " (the key and a salt of 32 bits)"
+    } else if name.contains("sha") || name.contains("md5") {
+        " (RFC 4868 section 2.1.1 fixes the length; the kernel would take others)"
+    } else {
+        ""
+    }
+}
+
+/// The bytes that a key's word stands for.
+fn key_bytes(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let Some(digits) = text.strip_prefix("0x").filter(|digits| !digits.is_empty()) else {
+        return Some(Zeroizing::new(text.as_bytes().to_vec()));
+    };
+    // An odd number of digits lacks the first zero, as in iproute2.
+    let (first, pairs) = digits.as_bytes().split_at_checked(digits.len() % 2)?;
+    let mut key = Zeroizing::new(Vec::with_capacity(digits.len()));
+    for digit in first {
+        key.push(nibble(*digit)?);
+    }
+    for pair in pairs.chunks_exact(2) {
+        let [high, low] = pair else { return None };
+        key.push(nibble(*high)? << 4 | nibble(*low)?);
+    }
+    Some(key)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_hex_and_in_characters() {
+        let key = |text: &str| key_bytes(text).map(|key| key.to_vec());
+        assert_eq!(key("0x0aF0"), Some(vec![0x0A, 0xF0]));
+        assert_eq!(key("0x123"), Some(vec![0x01, 0x23]));
+        assert_eq!(key("abc"), Some(b"abc".to_vec()));
+        assert_eq!(key("0x"), Some(b"0x".to_vec()));
+        assert_eq!(key(""), Some(vec![]));
+        assert_eq!(key("0xg1"), None);
+        assert_eq!(key("0x1é2"), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! What is odd about a file as a whole, though each line is right.
+
+use super::policy::{DirectedPolicy, Direction};
+use super::problem::Problem;
+use super::{Located, XfrmFile};
+use casemate_datapath::spd::{Action, Template};
+use casemate_sa::{Mode, Protocol, SaParams, Transform};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+/// Adds the warnings about a whole file.
+pub(super) fn warn(file: &mut XfrmFile) {
+    let mut warnings = Vec::new();
+    reserved_spis(&file.states, &mut warnings);
+    shared_counter_keys(&file.states, &mut warnings);
+    unserved_templates(&file.states, &file.policies, &mut warnings);
+    file.warnings.append(&mut warnings);
+}
+
+fn reserved_spis(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
+    for state in states.iter().filter(|state| state.value.spi.is_reserved()) {
+        let spi = state.value.spi.get();
+        let text = format!(
+            "`spi {spi}`: 1 to 255 are reserved by IANA (RFC 4303 section 2.1); 256 or more was expected"
+        );
+        warnings.push(Problem::new(state.line, text));
+    }
+}
+
+/// Two senders that count with the same key repeat each other's IVs (RFC 4106 section 3, RFC 3686 section 2.1).
+fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    for state in states.iter().filter(|state| state.value.transform.iv_is_counter()) {
+        let key = counter_key(&state.value.transform);
+        let first = *seen.entry(key).or_insert(state.line);
+        if first != state.line {
+            let text = format!(
+                "the key of line {first} again: two SAs of a counter-mode cipher with one key repeat IVs, which gives the \
+                 plaintext away; a key of its own was expected"
+            );
+            warnings.push(Problem::new(state.line, text));
+        }
+    }
+}
+
+fn counter_key(transform: &Transform) -> &[u8] {
+    match transform {
+        Transform::Esp { encr, .. } if !encr.is_empty() => encr.expose(),
+        Transform::Esp { integ, .. } | Transform::Ah { integ, .. } => integ.expose(),
+    }
+}
+
+/// The fields by which templates find states. `None` stands for a field that a template leaves open.
+type Wanted = (Protocol, Mode, Option<IpAddr>, Option<IpAddr>, Option<u32>);
+
+fn unserved_templates(
+    states: &[Located<SaParams>],
+    policies: &[Located<DirectedPolicy>],
+    warnings: &mut Vec<Problem>,
+) {
+    let served: HashSet<Wanted> = states.iter().flat_map(|state| answers(&state.value)).collect();
+    for policy in policies.iter().filter(|policy| policy.value.direction != Direction::Forward) {
+        let Action::Protect(bundle) = &policy.value.policy.action else { continue };
+        for template in bundle.templates().iter().filter(|template| !served.contains(&wanted(template))) {
+            let text = format!(
+                "no state of this file serves the tmpl {template}: a state with the same values was expected"
+            );
+            warnings.push(Problem::new(policy.line, text));
+        }
+    }
+}
+
+/// Every template that a state serves, so that a look-up replaces a search through all states.
+fn answers(sa: &SaParams) -> impl Iterator<Item = Wanted> {
+    let (protocol, mode, src, dst, reqid) = (sa.transform.protocol(), sa.mode, sa.src, sa.dst, sa.reqid);
+    (0u8..8).map(move |open| {
+        (
+            protocol,
+            mode,
+            (open & 1 == 0).then_some(src),
+            (open & 2 == 0).then_some(dst),
+            (open & 4 == 0).then_some(reqid),
+        )
+    })
+}
+
+fn wanted(template: &Template) -> Wanted {
+    let reqid = (template.reqid != 0).then_some(template.reqid);
+    (template.protocol, template.mode, template.src, template.dst, reqid)
+}

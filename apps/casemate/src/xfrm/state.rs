@@ -1,0 +1,365 @@
+//! `xfrm state add ...`: one SA.
+//!
+//! Words come in any order; those of the identity (src, dst, proto, spi) stand together, as iproute2 wants it. What a word
+//! would ask for that the data path does not do is refused, never ignored in silence.
+
+use super::algorithm::{Combined, take_aead, take_cipher, take_mac, take_mac_truncated};
+use super::cursor::{Cursor, once};
+use super::limit::take_limit;
+use super::problem::Problem;
+use super::selector::SelectorWords;
+use casemate_crypto::{AhSuite, CipherAlg, EspSuite, MacAlg, SecretBytes};
+use casemate_sa::{
+    DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
+};
+use casemate_wire::ah::Align;
+use std::net::IpAddr;
+
+/// Anti-replay window where the file does not name one. (The kernel's default is none.)
+pub const DEFAULT_REPLAY_WINDOW: u32 = 64;
+
+const EXPECTED: &str = "src, dst, proto, spi, mode, reqid, replay-window, replay-seq, replay-oseq, flag, extra-flag, \
+                        enc, auth, auth-trunc, aead, encap, sel, limit or tfcpad";
+
+/// Takes the words after `state add`.
+pub(super) fn take_state(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<SaParams, Problem> {
+    let mut words = StateWords::default();
+    while let Some(key) = cursor.peek() {
+        if matches!(key, "src" | "dst" | "proto" | "spi") {
+            words.take_identity(cursor)?;
+        } else {
+            cursor.take();
+            words.take_word(key, cursor, warnings)?;
+        }
+    }
+    words.finish(cursor, warnings)
+}
+
+/// What the words of one state said.
+#[derive(Default)]
+struct StateWords {
+    identity: Option<Identity>,
+    mode: Option<Mode>,
+    reqid: Option<u32>,
+    replay_window: Option<u32>,
+    seq: Sequence,
+    oseq: Sequence,
+    flags: Flags,
+    cipher: Option<(CipherAlg, SecretBytes)>,
+    mac: Option<(MacAlg, SecretBytes)>,
+    combined: Option<(Combined, SecretBytes)>,
+    encap: Option<UdpEncap>,
+    selector: Option<SelectorWords>,
+    lifetime: Lifetime,
+    tfc_pad_to: Option<u16>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Identity {
+    src: Option<IpAddr>,
+    dst: Option<IpAddr>,
+    protocol: Option<Protocol>,
+    spi: Option<Spi>,
+}
+
+/// A sequence number and its upper half.
+#[derive(Default, Clone, Copy)]
+struct Sequence {
+    low: Option<u32>,
+    high: Option<u32>,
+}
+
+impl Sequence {
+    /// Both halves together.
+    fn number(self, esn: bool, cursor: &Cursor<'_>) -> Result<u64, Problem> {
+        let high = self.high.unwrap_or(0);
+        if high > 0 && !esn {
+            return Err(cursor.wrong("`replay-seq-hi` and `replay-oseq-hi`: expected only with `flag esn`"));
+        }
+        Ok(u64::from(high) << 32 | u64::from(self.low.unwrap_or(0)))
+    }
+}
+
+#[derive(Default)]
+struct Flags {
+    esn: bool,
+    no_ecn: bool,
+    no_pmtu_discovery: bool,
+    any_version: bool,
+    align4: bool,
+    dont_encap_dscp: bool,
+}
+
+impl StateWords {
+    fn take_identity(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+        let mut id = Identity::default();
+        while let Some(key) = cursor.take_if(|word| matches!(word, "src" | "dst" | "proto" | "spi")) {
+            if self.identity.is_some() {
+                return Err(cursor.wrong(format!(
+                    "`{key}`: src, dst, proto and spi were expected to stand together, once"
+                )));
+            }
+            match key {
+                "src" => id.src = Some(cursor.addr()?),
+                "dst" => id.dst = Some(cursor.addr()?),
+                "proto" => id.protocol = Some(cursor.ipsec_protocol()?),
+                _ => id.spi = Some(take_spi(cursor)?),
+            }
+        }
+        self.identity = Some(id);
+        Ok(())
+    }
+
+    fn take_word(
+        &mut self,
+        key: &str,
+        cursor: &mut Cursor<'_>,
+        warnings: &mut Vec<Problem>,
+    ) -> Result<(), Problem> {
+        match key {
+            "mode" => once(&mut self.mode, cursor.mode()?, key, cursor),
+            "reqid" => once(&mut self.reqid, cursor.number()?, key, cursor),
+            "replay-window" => once(&mut self.replay_window, cursor.number()?, key, cursor),
+            "replay-seq" => once(&mut self.seq.low, cursor.number()?, key, cursor),
+            "replay-seq-hi" => once(&mut self.seq.high, cursor.number()?, key, cursor),
+            "replay-oseq" => once(&mut self.oseq.low, cursor.number()?, key, cursor),
+            "replay-oseq-hi" => once(&mut self.oseq.high, cursor.number()?, key, cursor),
+            "flag" => self.flags.take(cursor, warnings),
+            "extra-flag" => self.flags.take_extra(cursor),
+            "enc" => once(&mut self.cipher, take_cipher(cursor)?, key, cursor),
+            "auth" => once(&mut self.mac, take_mac(cursor)?, key, cursor),
+            "auth-trunc" => once(&mut self.mac, take_mac_truncated(cursor)?, key, cursor),
+            "aead" => once(&mut self.combined, take_aead(cursor)?, key, cursor),
+            "encap" => once(&mut self.encap, take_encap(cursor)?, key, cursor),
+            "sel" => {
+                if !cursor.peek().is_some_and(SelectorWords::starts_with) {
+                    return Err(cursor.wrong(
+                        "after `sel` one of src, dst, proto, sport, dport, type or code was expected",
+                    ));
+                }
+                once(&mut self.selector, SelectorWords::take(cursor)?, key, cursor)
+            }
+            "limit" => take_limit(cursor, &mut self.lifetime),
+            "tfcpad" => once(&mut self.tfc_pad_to, cursor.number()?, key, cursor),
+            // A number of the key manager's own; it changes no packet.
+            "seq" => cursor.number::<u32>().map(drop),
+            "comp" | "mark" | "if_id" | "output-mark" | "offload" | "coa" | "ctx" | "dir" | "pcpu-num" => {
+                Err(cursor.wrong(format!("`{key}` is not supported in a state: {EXPECTED} was expected")))
+            }
+            _ => {
+                Err(cursor
+                    .wrong(format!("{} is no word of a state: {EXPECTED} was expected", cursor.shown())))
+            }
+        }
+    }
+
+    fn finish(self, cursor: &Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<SaParams, Problem> {
+        let id = self.identity.unwrap_or_default();
+        let (src, dst) = (required(id.src, "src ADDRESS", cursor)?, required(id.dst, "dst ADDRESS", cursor)?);
+        let protocol = required(id.protocol, "proto esp or proto ah", cursor)?;
+        let spi = required(id.spi, "spi NUMBER", cursor)?;
+        if src.is_ipv4() != dst.is_ipv4() {
+            return Err(
+                cursor.wrong(format!("`src {src} dst {dst}`: two addresses of one IP version were expected"))
+            );
+        }
+        if let Some(addr) = [src, dst].into_iter().find(IpAddr::is_unspecified) {
+            return Err(cursor.wrong(format!("`{addr}`: the address of one host was expected")));
+        }
+        let mode = self.mode.unwrap_or(Mode::Transport);
+        let flags = self.flags;
+        if flags.esn && self.replay_window.unwrap_or(0) == 0 {
+            warnings.push(cursor.wrong("`flag esn` without a replay-window: ip(8) refuses this line"));
+        }
+        let last_received = self.seq.number(flags.esn, cursor)?;
+        let last_sent = self.oseq.number(flags.esn, cursor)?;
+        let tfc_pad_to = self.tfc_pad_to.unwrap_or(0);
+        if tfc_pad_to != 0 && (protocol, mode) != (Protocol::Esp, Mode::Tunnel) {
+            return Err(
+                cursor.wrong("`tfcpad`: expected only with proto esp in mode tunnel (RFC 4303 section 2.7)")
+            );
+        }
+        if self.encap.is_some() && protocol == Protocol::Ah {
+            return Err(cursor.wrong("`encap`: expected only with proto esp (RFC 3948 section 1)"));
+        }
+        let selector = finish_selector(self.selector, &flags, src.is_ipv4(), mode, cursor)?;
+        Ok(SaParams {
+            spi,
+            src,
+            dst,
+            transform: transform(protocol, self.cipher, self.mac, self.combined, cursor)?,
+            mode,
+            encap: self.encap,
+            esn: flags.esn,
+            replay_window: self.replay_window.unwrap_or(DEFAULT_REPLAY_WINDOW),
+            last_sent,
+            last_received,
+            selector,
+            lifetime: self.lifetime,
+            reqid: self.reqid.unwrap_or(0),
+            tfc_pad_to,
+            outer: flags.outer_header(),
+            ah_align: if flags.align4 { Align::Four } else { Align::Eight },
+        })
+    }
+}
+
+impl Flags {
+    fn take(&mut self, cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<(), Problem> {
+        const EXPECTED: &str = "esn, noecn, nopmtudisc, af-unspec, align4 or icmp";
+        let mut flag = cursor.value(EXPECTED)?;
+        loop {
+            match flag {
+                "esn" => self.esn = true,
+                "noecn" => self.no_ecn = true,
+                "nopmtudisc" => self.no_pmtu_discovery = true,
+                "af-unspec" => self.any_version = true,
+                "align4" => self.align4 = true,
+                "icmp" => warnings
+                    .push(cursor.wrong("`flag icmp` is ignored: ICMP errors are checked by the policies")),
+                "decap-dscp" => {
+                    return Err(cursor.wrong(format!(
+                        "`flag decap-dscp` is not supported, the inner DSCP stays as it is (RFC 4301 section 5.1.2): \
+                         {EXPECTED} was expected"
+                    )));
+                }
+                _ => return Err(cursor.bad(EXPECTED)),
+            }
+            match cursor.take_if(is_flag) {
+                Some(next) => flag = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn take_extra(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+        const EXPECTED: &str = "dont-encap-dscp";
+        match cursor.value(EXPECTED)? {
+            "dont-encap-dscp" => self.dont_encap_dscp = true,
+            "oseq-may-wrap" => {
+                return Err(cursor.wrong(
+                    "`oseq-may-wrap` is not supported: a sequence number is never used twice (RFC 4303 section 3.3.3)",
+                ));
+            }
+            _ => return Err(cursor.bad(EXPECTED)),
+        }
+        Ok(())
+    }
+
+    fn outer_header(&self) -> OuterHeader {
+        let outer = OuterHeader::default();
+        OuterHeader {
+            dscp: if self.dont_encap_dscp { DscpPolicy::Set(0) } else { outer.dscp },
+            df: if self.no_pmtu_discovery { DfPolicy::Clear } else { outer.df },
+            ecn: !self.no_ecn,
+            ..outer
+        }
+    }
+}
+
+fn is_flag(word: &str) -> bool {
+    matches!(
+        word,
+        "esn" | "noecn" | "nopmtudisc" | "af-unspec" | "align4" | "icmp" | "decap-dscp" | "wildrecv"
+    )
+}
+
+fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, Problem> {
+    value.ok_or_else(|| {
+        cursor.wrong(format!(
+            "the state has no {}: {what} was expected",
+            what.split(' ').next().unwrap_or(what)
+        ))
+    })
+}
+
+fn take_spi(cursor: &mut Cursor<'_>) -> Result<Spi, Problem> {
+    Spi::new(cursor.number()?).ok_or_else(|| cursor.bad("an SPI from 1 to 4294967295 (RFC 4303 section 2.1)"))
+}
+
+/// `espinudp SPORT DPORT OADDR`; the original address serves checksums that the data path does not need.
+fn take_encap(cursor: &mut Cursor<'_>) -> Result<UdpEncap, Problem> {
+    match cursor.value("espinudp")? {
+        "espinudp" => {}
+        other @ ("espinudp-nonike" | "espintcp") => {
+            return Err(cursor.wrong(format!("`encap {other}` is not supported: espinudp was expected")));
+        }
+        _ => return Err(cursor.bad("espinudp")),
+    }
+    let (src_port, dst_port) = (cursor.number()?, cursor.number()?);
+    if src_port == 0 || dst_port == 0 {
+        return Err(cursor.wrong("`encap espinudp`: ports from 1 to 65535 were expected"));
+    }
+    if cursor.value("an original address, 0.0.0.0 for none,")? != "any" {
+        cursor.addr_in_last()?;
+    }
+    Ok(UdpEncap { src_port, dst_port })
+}
+
+fn finish_selector(
+    words: Option<SelectorWords>,
+    flags: &Flags,
+    ipv4: bool,
+    mode: Mode,
+    cursor: &Cursor<'_>,
+) -> Result<Option<Selector>, Problem> {
+    let Some(words) = words else { return Ok(None) };
+    if flags.any_version && !words.names_version() {
+        return Err(
+            cursor.wrong("`sel` with `flag af-unspec`: `src` or `dst` was expected, to name the IP version")
+        );
+    }
+    let selector = words.finish(ipv4);
+    if mode == Mode::Transport && selector.src.is_ipv4() != ipv4 {
+        return Err(cursor.wrong(
+            "`sel` of another IP version than the state: expected only in mode tunnel, which can change it",
+        ));
+    }
+    Ok(Some(selector))
+}
+
+/// Puts the algorithms together, or says which is missing or too many.
+fn transform(
+    protocol: Protocol,
+    cipher: Option<(CipherAlg, SecretBytes)>,
+    mac: Option<(MacAlg, SecretBytes)>,
+    combined: Option<(Combined, SecretBytes)>,
+    cursor: &Cursor<'_>,
+) -> Result<Transform, Problem> {
+    let none = || SecretBytes::new(&[]);
+    let text = match (protocol, cipher, mac, combined) {
+        (Protocol::Esp, Some((cipher, encr)), Some((mac, integ)), None) => {
+            return Ok(Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ });
+        }
+        (Protocol::Esp, None, None, Some((Combined::Aead(aead), encr))) => {
+            return Ok(Transform::Esp { suite: EspSuite::Combined(aead), encr, integ: none() });
+        }
+        (Protocol::Esp, None, None, Some((Combined::Gmac(mac), integ))) => {
+            return Ok(Transform::Esp {
+                suite: EspSuite::Separate(CipherAlg::Null, mac),
+                encr: none(),
+                integ,
+            });
+        }
+        (Protocol::Ah, None, Some((mac, integ)), None)
+        | (Protocol::Ah, None, None, Some((Combined::Gmac(mac), integ))) => {
+            return Ok(Transform::Ah { suite: AhSuite(mac), integ });
+        }
+        (Protocol::Esp, Some(_), None, None) => {
+            "encryption without integrity is refused (RFC 8221 section 4): `auth` was expected beside `enc`, or `aead`"
+        }
+        (Protocol::Esp, None, Some(_), None) => {
+            "`enc` was expected beside `auth`; enc 'ecb(cipher_null)' '' is none"
+        }
+        (Protocol::Esp, None, None, None) => {
+            "the state has no algorithms: `aead`, or `enc` and `auth`, was expected"
+        }
+        (Protocol::Esp, _, _, Some(_)) => {
+            "`aead` stands for both: no `enc` and no `auth` was expected beside it"
+        }
+        (Protocol::Ah, ..) => {
+            "an AH state has one MAC: a single `auth`, `auth-trunc` or aead 'rfc4543(gcm(aes))' was expected"
+        }
+    };
+    Err(cursor.wrong(text))
+}

@@ -1,0 +1,187 @@
+//! Lines to words, as both `sh` and `ip -batch` split them.
+//!
+//! The two differ (`ip -batch` ends a line at every `#`, `sh` expands `$` and joins `a"b"`). A file that means different
+//! things to them is refused here, so what loads has one meaning.
+
+use super::problem::Problem;
+
+/// One word and the line it stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Word<'a> {
+    /// Its text, quotes removed.
+    pub(super) text: &'a str,
+    /// Its line, counted from 1.
+    pub(super) line: usize,
+}
+
+/// The words of one command; never empty.
+pub(super) type Command<'a> = Vec<Word<'a>>;
+
+/// Characters that `sh` gives a meaning outside quotes. Parentheses too, but `hmac(sha256)` is fine for `ip -batch`.
+const SHELL: [char; 7] = ['$', '`', ';', '&', '|', '<', '>'];
+
+/// Splits a file into commands. Lines that cannot be split become problems; the others are still returned.
+pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Command<'a>> {
+    let mut commands = Vec::new();
+    let mut command = Command::new();
+    let mut broken = false;
+    for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
+        let mut continues = false;
+        let split = match std::str::from_utf8(line) {
+            Ok(text) => words(text, number, &mut command, &mut continues),
+            Err(_) => Err(Problem::new(number, "this line is no text (UTF-8 expected)")),
+        };
+        if let Err(problem) = split {
+            problems.push(problem);
+            broken = true;
+            continues = line.ends_with(b"\\");
+        }
+        if continues {
+            continue;
+        }
+        let whole = std::mem::take(&mut command);
+        if !broken && !whole.is_empty() {
+            commands.push(whole);
+        }
+        broken = false;
+    }
+    if let Some(last) = command.last() {
+        problems.push(Problem::new(last.line, "the file ends after `\\`: a continuation line was expected"));
+    }
+    commands
+}
+
+/// Appends the words of one line to `command`; `continues` is set if it ends in a backslash.
+fn words<'a>(
+    line: &'a str,
+    number: usize,
+    command: &mut Command<'a>,
+    continues: &mut bool,
+) -> Result<(), Problem> {
+    let mut rest = line;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\r']);
+        let Some(first) = rest.chars().next() else { return Ok(()) };
+        if first == '#' {
+            return Ok(());
+        }
+        if rest == "\\" {
+            *continues = true;
+            return Ok(());
+        }
+        let (text, after) = match first {
+            '\'' | '"' => quoted(rest, first, number)?,
+            _ => bare(rest, number)?,
+        };
+        command.push(Word { text, line: number });
+        rest = after;
+    }
+}
+
+/// A word in quotes, and what follows it.
+fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem> {
+    let inside = rest.get(1..).unwrap_or_default();
+    let Some((text, after)) = inside.split_once(quote) else {
+        return Err(Problem::new(
+            line,
+            format!("a quoted word does not end on its line: a second {quote} was expected"),
+        ));
+    };
+    if !after.is_empty() && !after.starts_with([' ', '\t', '\r']) {
+        return Err(Problem::new(line, format!("a space was expected after the closing {quote} of a word")));
+    }
+    if let Some(odd) =
+        text.chars().find(|c| matches!(c, '#' | '\\') || (quote == '"' && matches!(c, '$' | '`')))
+    {
+        return Err(Problem::new(
+            line,
+            format!(
+                "`{odd}` in quotes means different things to sh and to ip -batch: a key in hex (0x...) was expected"
+            ),
+        ));
+    }
+    Ok((text, after))
+}
+
+/// A word without quotes, and what follows it.
+fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
+    let end = rest.find([' ', '\t', '\r']).unwrap_or(rest.len());
+    let (text, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    match text.chars().find(|c| SHELL.contains(c) || matches!(c, '#' | '\\' | '\'' | '"')) {
+        // The word may hold a key, so only the character is shown.
+        Some('$' | '`') => Err(Problem::new(
+            line,
+            "variables and commands of the shell are not expanded here: a plain value was expected",
+        )),
+        Some(odd) => Err(Problem::new(
+            line,
+            format!(
+                "`{odd}` in a word means different things to sh and to ip -batch: a word in quotes was expected"
+            ),
+        )),
+        None => Ok((text, after)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split_ok(text: &str) -> Vec<Vec<(String, usize)>> {
+        let mut problems = Vec::new();
+        let commands = split(text.as_bytes(), &mut problems);
+        assert_eq!(problems, []);
+        commands.iter().map(|c| c.iter().map(|w| (w.text.to_owned(), w.line)).collect()).collect()
+    }
+
+    fn texts(text: &str) -> Vec<Vec<String>> {
+        split_ok(text).into_iter().map(|c| c.into_iter().map(|(t, _)| t).collect()).collect()
+    }
+
+    fn problem(text: &[u8]) -> String {
+        let mut problems = Vec::new();
+        split(text, &mut problems);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        format!("{}: {}", problems[0].line, problems[0].text)
+    }
+
+    #[test]
+    fn lines_words_comments_and_quotes() {
+        assert_eq!(texts("a b\tc\r\n\n  # x 'y\n d #e"), [vec!["a", "b", "c"], vec!["d"]]);
+        assert_eq!(texts(r#"k 'a b' "c" '' hmac(sha1)"#), [["k", "a b", "c", "", "hmac(sha1)"]]);
+        assert_eq!(texts("#!/bin/sh\nx"), [["x"]]);
+    }
+
+    #[test]
+    fn continuation_keeps_the_line_of_each_word() {
+        assert_eq!(
+            split_ok("a \\\n  b \\\n  c\nd"),
+            [vec![("a".into(), 1), ("b".into(), 2), ("c".into(), 3)], vec![("d".into(), 4)]]
+        );
+        // A comment ends the command even where it ends in a backslash, for both readers.
+        assert_eq!(texts("a # b \\\nc"), [["a"], ["c"]]);
+    }
+
+    #[test]
+    fn what_sh_and_batch_read_differently_is_refused() {
+        assert!(problem(b"a 'b").starts_with("1: a quoted word does not end"));
+        assert!(problem(b"\na 'b'c").starts_with("2: a space was expected after"));
+        assert!(problem(b"a 'b#c'").starts_with("1: `#` in quotes"));
+        assert!(problem(b"a \"$b\"").starts_with("1: `$` in quotes"));
+        assert!(problem(b"a $KEY").contains("of the shell are not expanded"));
+        assert!(problem(b"a b#c").contains("`#` in a word"));
+        assert!(problem(b"a b;c").contains("`;` in a word"));
+        assert!(problem(b"a 0x'11'").contains("`'` in a word"));
+        assert!(problem(b"a \\").contains("a continuation line was expected"));
+        assert!(problem(b"a\n\xff").starts_with("2: this line is no text"));
+    }
+
+    #[test]
+    fn a_broken_line_takes_its_whole_command_along() {
+        let mut problems = Vec::new();
+        let commands = split(b"a $b \\\nc\nd", &mut problems);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(commands.len(), 1);
+        assert_eq!(commands[0][0].text, "d");
+    }
+}

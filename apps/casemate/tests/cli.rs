@@ -1,0 +1,75 @@
+//! The program from outside: exit status, where messages go, and what packagers use.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod common;
+
+use common::Scratch;
+use std::process::{Command, Output};
+
+fn casemate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_casemate")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let version = casemate(&["--version"]);
+    assert_eq!((version.status.code(), text(&version.stdout).as_str()), (Some(0), "casemate 0.1.0\n"));
+    for args in [&["--help"][..], &["run", "--help"], &["inspect", "--help"]] {
+        let help = casemate(args);
+        assert_eq!((help.status.code(), help.stderr.len()), (Some(0), 0));
+        assert!(text(&help.stdout).contains("Examples:\n  casemate "), "{}", text(&help.stdout));
+    }
+}
+
+#[test]
+fn wrong_arguments_have_status_2() {
+    for (args, part) in [
+        (&["frobnicate"][..], "casemate: unrecognized subcommand 'frobnicate'"),
+        (&["inspect"], "casemate: the following required arguments were not provided"),
+        (&["inspect", "x", "--xfrm", "y", "--bogus"], "casemate: unexpected argument '--bogus'"),
+        (&["man", "/nonexistent"], "casemate: /nonexistent: a directory was expected\n"),
+        (&["inspect", "x", "--xfrm", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),
+    ] {
+        let output = casemate(args);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}");
+        assert!(text(&output.stderr).starts_with(part), "{}", text(&output.stderr));
+    }
+    let nothing = casemate(&[]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(text(&nothing.stderr).contains("Usage: casemate <COMMAND>"), "{}", text(&nothing.stderr));
+}
+
+#[test]
+fn every_wrong_line_of_a_file_is_named() {
+    let scratch = Scratch::new("wrong-file");
+    let file = scratch.file("keys.xfrm");
+    std::fs::write(&file, "ip xfrm state add\n\nip xfrm policy add dir sideways\n").unwrap();
+    let path = file.to_str().unwrap();
+    let output = casemate(&["inspect", "/nonexistent", "--xfrm", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!(
+        "casemate: {path}:1: the state has no src: src ADDRESS was expected\n\
+         casemate: {path}:3: `sideways` after `dir`: in, out or fwd was expected\n"
+    );
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = casemate(&["completions", shell]);
+        assert!(script.status.success());
+        assert!(text(&script.stdout).contains("no-replay"), "{shell}");
+    }
+    let scratch = Scratch::new("man");
+    let directory = scratch.file("");
+    assert!(casemate(&["man", directory.to_str().unwrap()]).status.success());
+    for page in ["casemate.1", "casemate-run.1", "casemate-inspect.1"] {
+        let page = std::fs::read_to_string(scratch.file(page)).unwrap();
+        assert!(page.contains(".SH NAME"), "{page}");
+    }
+}

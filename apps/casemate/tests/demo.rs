@@ -1,0 +1,37 @@
+//! The program's demo from outside: what it says holds, and what it leaves behind.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+#[test]
+fn every_check_holds_and_the_capture_opens() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("demo-{}", std::process::id()));
+    let start = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    let output = command.args(["demo", "--keep", directory.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("the system refused") {
+        assert_eq!(output.status.code(), Some(1));
+        eprintln!("left out: {error}");
+        std::fs::remove_dir_all(&directory).unwrap();
+        return;
+    }
+    assert!(output.status.success(), "{said}\n{error}");
+    assert!(start.elapsed().as_secs() < 30, "{said}");
+    assert!(said.contains("All checks held") && !said.contains("FAIL"), "{said}");
+    assert!(
+        said.lines().all(|line| line.chars().count() <= 105 || line.contains(directory.to_str().unwrap())),
+        "{said}"
+    );
+
+    let inspect = |capture: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.arg("inspect").arg(directory.join(capture)).arg("--xfrm").arg(directory.join("left.xfrm"));
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert!(inspect("wire.pcapng").trim_end().ends_with(" ok"), "{}", inspect("wire.pcapng"));
+    assert!(!inspect("clear.pcapng").contains(" ok"), "{}", inspect("clear.pcapng"));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
