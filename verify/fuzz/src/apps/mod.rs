@@ -1,0 +1,4 @@
+//! The files that the program reads.
+
+pub(crate) mod capture;
+pub(crate) mod xfrm;

@@ -1,0 +1,210 @@
+//! Packets sealed with the right key, by the peer as it should be and by one that puts anything inside.
+
+use super::is_tunnel;
+use crate::datapath::inner;
+use crate::input::Input;
+use casemate_crypto::{CipherAlg, EspSuite, MacJob, Outcome, Tag};
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
+use casemate_datapath::{Consumed, Direction, Inbound, Unmatched};
+use casemate_datapath_tests::{Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets};
+use casemate_sa::{AddrRange, Mode, SaParams, Selector, Transform};
+use casemate_wire::esp::EspTrailer;
+use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, proto, version};
+
+/// What must become of a sealed packet when it arrives unchanged for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Promise {
+    /// It is delivered.
+    Delivered,
+    /// It ends quietly.
+    Dummy,
+    /// It is delivered as it should be, or dropped.
+    Any,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Sealed {
+    pub(super) seq: u64,
+    pub(super) wire: Vec<u8>,
+    /// What is to be delivered, if anything may.
+    plain: Option<Vec<u8>>,
+    promise: Promise,
+}
+
+impl Sealed {
+    /// A delivered packet is the sealed one. In a tunnel it may have taken over a congestion mark from a changed outer
+    /// header; in transport mode a changed header is not ESP's to notice.
+    pub(super) fn assert_delivered(&self, spec: &LinkSpec, packet: &[u8], is_changed: bool) {
+        let plain = self.plain.as_deref().expect("a packet that cannot be sound was delivered");
+        if !is_changed {
+            assert_eq!(packet, plain);
+        } else if is_tunnel(spec) {
+            assert_eq!(without_mark(packet), without_mark(plain));
+        } else {
+            assert!(packet.ends_with(payload(plain)), "{packet:02x?} for {plain:02x?}");
+        }
+    }
+
+    pub(super) fn assert_kept(&self, received: &Received) {
+        match self.promise {
+            Promise::Delivered => assert!(matches!(received, Received::Packet(_)), "{received:?}"),
+            Promise::Dummy => assert_eq!(*received, Received::Other(Inbound::Consumed(Consumed::Dummy))),
+            Promise::Any => assert!(matches!(
+                received,
+                Received::Packet(_) | Received::Other(Inbound::Drop(_) | Inbound::Consumed(Consumed::Dummy))
+            )),
+        }
+    }
+}
+
+/// The packet without its congestion mark, and whether its checksum is right with it.
+fn without_mark(packet: &[u8]) -> (Vec<u8>, bool) {
+    let mut packet = packet.to_vec();
+    let is_right = match version(&packet).unwrap() {
+        IpVersion::V4 => {
+            let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
+            let is_right = ip.verify_checksum();
+            ip.set_ecn(0);
+            ip.fill_checksum();
+            is_right
+        }
+        IpVersion::V6 => {
+            Ipv6::parse(&mut packet[..]).unwrap().set_ecn(0);
+            true
+        }
+    };
+    (packet, is_right)
+}
+
+/// What transport mode protects.
+fn payload(packet: &[u8]) -> &[u8] {
+    match version(packet).unwrap() {
+        IpVersion::V4 => &packet[Ipv4::parse(packet).unwrap().header_len()..],
+        IpVersion::V6 => &packet[ext::walk(packet).unwrap().transport.at..],
+    }
+}
+
+fn protocol(packet: &[u8]) -> u8 {
+    match version(packet).unwrap() {
+        IpVersion::V4 => Ipv4::parse(packet).unwrap().protocol(),
+        IpVersion::V6 => ext::walk(packet).unwrap().transport.next_header,
+    }
+}
+
+/// A packet from the honest peer; `None` where it refuses to send what the input asks for.
+pub(super) fn honest(input: &mut Input<'_>, spec: &LinkSpec, link: &mut Link) -> Option<Sealed> {
+    let plain = inner::packet(input, spec.ends.inner);
+    let Sent::Wire(wire, _) = link.a.send(&plain) else { return None };
+    let seq = link.a.dp.last_seq(link.a_out[0]).unwrap();
+    let promise = match protocol(&plain) {
+        proto::NO_NEXT if !is_tunnel(spec) => Promise::Dummy,
+        // Inside transport mode this is one more layer, and not one of ours.
+        proto::ESP | proto::AH if !is_tunnel(spec) => Promise::Any,
+        _ => Promise::Delivered,
+    };
+    Some(Sealed { seq, wire, plain: Some(plain), promise })
+}
+
+/// A packet from a peer that has the key and respects nothing; `None` where the link gives no way to lie.
+pub(super) fn lie(input: &mut Input<'_>, spec: &LinkSpec, highest: u64) -> Option<Sealed> {
+    let [_] = &spec.layers[..] else { return None };
+    let mut params = spec.params(0, true);
+    params.last_sent = highest.checked_add(u64::from(input.u8() & 3))?;
+    let is_null = matches!(&params.transform, Transform::Esp { suite: EspSuite::Separate(CipherAlg::Null, mac), .. } if !mac.takes_nonce());
+    if is_null && input.flag() {
+        lie_in_text(input, spec, &params)
+    } else {
+        lie_in_payload(input, spec, params)
+    }
+}
+
+/// Any payload with any next header: a transport-mode packet is to a tunnel's receiver a tunnel packet.
+fn lie_in_payload(input: &mut Input<'_>, spec: &LinkSpec, mut params: SaParams) -> Option<Sealed> {
+    if !is_tunnel(spec) {
+        return None;
+    }
+    let (next_header, payload) = inside(input, spec);
+    (params.mode, params.tfc_pad_to) = (Mode::Transport, 0);
+    let mut liar = Host::with_limits(Unmatched::Discard, spec.link_mtu, spec.limits);
+    let id = liar.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, liar.now).unwrap();
+    let (src, dst) = spec.ends.outer;
+    let (protocol, mode) = (params.transform.protocol(), Mode::Transport);
+    let template = Template { protocol, mode, src: Some(src), dst: Some(dst), reqid: 0 };
+    let selector = Selector::between(AddrRange::single(src), AddrRange::single(dst));
+    let action = Action::Protect(Bundle::single(template));
+    liar.dp.add_policy(Direction::Outbound, Policy { selector, action, priority: 0 }).unwrap();
+    let Sent::Wire(wire, _) = liar.send(&packets::ip(src, dst, next_header, &payload, false)) else {
+        return None;
+    };
+    let plain = tunnelled(next_header, &payload);
+    Some(Sealed { seq: liar.dp.last_seq(id)?, wire, plain, promise: Promise::Any })
+}
+
+/// Any text where padding and trailer should be, under NULL encryption with a right ICV.
+fn lie_in_text(input: &mut Input<'_>, spec: &LinkSpec, params: &SaParams) -> Option<Sealed> {
+    let Transform::Esp { suite: EspSuite::Separate(_, mac), integ, .. } = &params.transform else {
+        return None;
+    };
+    let seq = params.last_sent.checked_add(1)?;
+    let (_, mut text) = inside(input, spec);
+    text.resize(text.len().next_multiple_of(4), 1);
+    text.extend(input.array::<4>());
+    let mut esp =
+        [&params.spi.get().to_be_bytes()[..], &u32::try_from(seq).ok()?.to_be_bytes(), &text].concat();
+    let tag = Tag::zeroed(mac.tag_len());
+    let mut jobs = [MacJob { nonce: [0; 12], data: &esp, tag, outcome: Outcome::Pending }];
+    PROVIDERS.mac(*mac, integ.expose()).unwrap().sign(&mut jobs);
+    let tag = jobs[0].tag;
+    esp.extend_from_slice(tag.as_slice());
+    let (src, dst) = spec.ends.outer;
+    let wire = packets::ip(src, dst, proto::ESP, &esp, false);
+    let plain = EspTrailer::parse(&text).ok().and_then(|(payload, padding, trailer)| {
+        let is_counting = (1..=u8::MAX).zip(padding).all(|(n, byte)| n == *byte);
+        match is_tunnel(spec) {
+            _ if !is_counting => None,
+            true => tunnelled(trailer.next_header, payload),
+            false => Some(packets::ip(src, dst, trailer.next_header, payload, false)),
+        }
+    });
+    Some(Sealed { seq, wire, plain, promise: Promise::Any })
+}
+
+/// Something to hide: an IP packet with some bytes changed, or any bytes.
+fn inside(input: &mut Input<'_>, spec: &LinkSpec) -> (u8, Vec<u8>) {
+    let how = input.u8();
+    let is_v4 = spec.ends.inner.0.is_ipv4();
+    let next_header = match how >> 4 {
+        0 => input.u8(),
+        1 => proto::NO_NEXT,
+        _ if is_v4 => proto::IPIP,
+        _ => proto::IPV6,
+    };
+    if how & 8 != 0 {
+        let len = usize::from(input.u8());
+        return (next_header, input.take(len).to_vec());
+    }
+    let mut packet = inner::packet(input, spec.ends.inner);
+    for _ in 0..how & 3 {
+        let at = input.index(packet.len());
+        packet[at] = input.u8();
+    }
+    if how & 4 != 0 {
+        // Traffic-flow padding.
+        packet.extend([0xfe; 16]);
+    }
+    (next_header, packet)
+}
+
+/// The packet that a tunnel's receiver may find in a payload.
+fn tunnelled(next_header: u8, payload: &[u8]) -> Option<Vec<u8>> {
+    match version(payload).ok()? {
+        IpVersion::V4 => {
+            let ip = Ipv4::parse(payload).ok().filter(|_| next_header == proto::IPIP)?;
+            Some(payload[..ip.total_len().into()].to_vec())
+        }
+        IpVersion::V6 => {
+            let ip = Ipv6::parse(payload).ok().filter(|_| next_header == proto::IPV6)?;
+            Some(ip.packet().to_vec())
+        }
+    }
+}

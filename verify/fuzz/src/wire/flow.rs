@@ -1,0 +1,138 @@
+//! What a packet shows to the SPD.
+
+use crate::Target;
+use casemate_datapath::ecn::Ecn;
+use casemate_datapath_tests::{Ends, packets};
+use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
+use core::net::IpAddr;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
+pub(crate) const TARGET: Target = Target {
+    name: "flow",
+    about: "Flow keys: what a naive reading of the headers finds; equal selectors are equal keys",
+    max_len: 256,
+    run,
+    seeds,
+    words: &[],
+};
+
+static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+fn run(bytes: &[u8]) {
+    let (whole, quoted) = (FlowKey::parse(bytes), FlowKey::parse_quoted(bytes));
+    assert!(quoted.is_ok() || whole.is_err(), "what is whole can be quoted");
+    if let Ok(key) = whole {
+        assert_eq!(quoted, Ok(key));
+    }
+    check_ecn(bytes);
+    for (key, is_whole) in [(whole, true), (quoted, false)] {
+        assert_eq!(key.is_ok(), naive(bytes, is_whole).is_some());
+        let (Ok(key), Some(seen)) = (key, naive(bytes, is_whole)) else { continue };
+        assert_eq!(Seen::of(&key), seen);
+        assert_eq!(Ok(key.version()), ip::version(bytes));
+        let rebuilt = match (seen.addrs, seen.proto, seen.ports, seen.fragment) {
+            ((IpAddr::V4(src), IpAddr::V4(dst)), Some(proto), Some(ports), Fragment::Whole) => {
+                FlowKey::v4(src, dst, proto, ports)
+            }
+            ((IpAddr::V6(src), IpAddr::V6(dst)), Some(proto), Some(ports), Fragment::Whole) => {
+                FlowKey::v6(src, dst, proto, ports)
+            }
+            _ => continue,
+        };
+        assert_eq!(rebuilt, key);
+        assert_eq!(HASH.hash_one(rebuilt), HASH.hash_one(key));
+    }
+}
+
+/// The congestion mark, of whichever IP version.
+fn check_ecn(bytes: &[u8]) {
+    let Ok(ecn) = Ecn::of(bytes) else { return };
+    let mut copy = bytes.to_vec();
+    for mark in [Ecn::Ce, Ecn::NotEct, ecn] {
+        mark.put(&mut copy).unwrap();
+        assert_eq!(Ecn::of(&copy), Ok(mark));
+    }
+    // An IPv4 checksum of one zero may have become the other.
+    if copy[0] >> 4 == 4 && copy[10..12] != bytes[10..12] {
+        assert!(matches!((&copy[10..12], &bytes[10..12]), ([0, 0] | [255, 255], [0, 0] | [255, 255])));
+        copy[10..12].copy_from_slice(&bytes[10..12]);
+    }
+    assert_eq!(copy, bytes);
+}
+
+#[derive(Debug, PartialEq)]
+struct Seen {
+    addrs: (IpAddr, IpAddr),
+    proto: Option<u8>,
+    ports: Option<(u16, u16)>,
+    fragment: Fragment,
+}
+
+impl Seen {
+    fn of(key: &FlowKey) -> Self {
+        let bits = |addr: IpAddr| match addr {
+            IpAddr::V4(addr) => addr.to_bits().into(),
+            IpAddr::V6(addr) => addr.to_bits(),
+        };
+        assert_eq!((key.src_bits(), key.dst_bits()), (bits(key.src()), bits(key.dst())));
+        let (proto, ports, fragment) = (key.proto(), key.ports(), key.fragment());
+        Self { addrs: (key.src(), key.dst()), proto, ports, fragment }
+    }
+}
+
+/// Reads the selectors the long way.
+fn naive(bytes: &[u8], is_whole: bool) -> Option<Seen> {
+    let (addrs, proto, upper, offset, more): ((IpAddr, IpAddr), _, _, _, _) = match ip::version(bytes).ok()? {
+        IpVersion::V4 => {
+            let ip = if is_whole { Ipv4::parse(bytes) } else { Ipv4::parse_quoted(bytes) }.ok()?;
+            let end = bytes.len().min(ip.total_len().into());
+            let upper = bytes[..end].get(ip.header_len()..).unwrap_or_default();
+            ((ip.src().into(), ip.dst().into()), Some(ip.protocol()), upper, ip.frag_offset(), ip.mf())
+        }
+        IpVersion::V6 => {
+            let ip = if is_whole { Ipv6::parse(bytes) } else { Ipv6::parse_quoted(bytes) }.ok()?;
+            let chain = ip.chain().ok()?;
+            let fragment = chain.fragment.map_or((0, false), |fragment| (fragment.offset, fragment.more));
+            let end = bytes.len().min(ip.total_len());
+            let upper = bytes[..end].get(chain.last.at..).unwrap_or_default();
+            ((ip.src().into(), ip.dst().into()), chain.upper(), upper, fragment.0, fragment.1)
+        }
+    };
+    let fragment = match (offset, more) {
+        (0, false) => Fragment::Whole,
+        (0, true) => Fragment::First,
+        _ => Fragment::Later,
+    };
+    let ports = if fragment == Fragment::Later { None } else { ports(proto?, upper) };
+    Some(Seen { addrs, proto, ports, fragment })
+}
+
+fn ports(proto: u8, upper: &[u8]) -> Option<(u16, u16)> {
+    match proto {
+        proto::TCP | proto::UDP | proto::UDP_LITE | proto::SCTP | proto::DCCP => {
+            let &[a, b, c, d] = upper.first_chunk()?;
+            Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+        }
+        proto::ICMP | proto::ICMPV6 => upper.first_chunk().map(|&[kind, code]| (kind.into(), code.into())),
+        proto::MOBILITY => upper.get(2).map(|&kind| (kind.into(), 0)),
+        _ => Some((0, 0)),
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for version in [4, 6] {
+        let (src, dst) = Ends::tunnel(version, version).inner;
+        let protocols = [proto::ICMP, proto::TCP, proto::UDP, proto::ICMPV6, proto::ESP, proto::MOBILITY];
+        for protocol in protocols {
+            seeds.push(packets::ip(src, dst, protocol, &[8, 0, 5, 0, 1, 2, 3, 4], false));
+        }
+    }
+    let plain = seeds[7].clone();
+    seeds.push(packets::with_v6_headers(&plain, &[(44, vec![0, 0, 0, 1, 0, 0, 0, 1])]));
+    seeds.push(packets::with_v6_headers(&plain, &[(44, vec![0, 0, 0, 8, 0, 0, 0, 1])]));
+    seeds.push(packets::with_v6_headers(&plain, &[(0, vec![0, 0, 1, 4, 0, 0, 0, 0])]));
+    seeds
+}

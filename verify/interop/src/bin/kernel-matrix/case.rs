@@ -1,0 +1,268 @@
+//! The cases of the matrix: which SAs, between which addresses, with which traffic.
+
+use crate::suite::{self, Suite};
+use std::fmt;
+
+/// IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+/// ESP or AH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Esp,
+    Ah,
+}
+
+/// Transport or tunnel mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Transport,
+    Tunnel,
+}
+
+/// A pair of SAs, one for each direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Sa {
+    pub(crate) protocol: Protocol,
+    pub(crate) mode: Mode,
+    pub(crate) suite: Suite,
+    pub(crate) esn: bool,
+    /// ESP in UDP (RFC 3948).
+    pub(crate) encap: bool,
+    /// Anti-replay window in packets.
+    pub(crate) window: u32,
+    /// The last sequence number that counts as used.
+    pub(crate) used: u32,
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// IP version that the user's packets have.
+    pub(crate) inner: Family,
+    /// IP version between the two peers.
+    pub(crate) outer: Family,
+    /// Innermost first.
+    pub(crate) sas: Vec<Sa>,
+    /// Sizes of the echo requests, as `probe ping` takes them.
+    pub(crate) sizes: &'static [&'static str],
+    /// Bytes to send over TCP, if any.
+    pub(crate) tcp: Option<u32>,
+}
+
+/// Around every edge of a 1500-byte link, up to a packet of many fragments.
+const SIZES: &[&str] = &["1", "2", "15", "64", "333", "1200", "1400", "1452", "1473", "3001", "9000"];
+const SIZES_ABOVE_15: &[&str] = &["15", "64", "333", "1200", "1400", "1452", "1473", "3001", "9000"];
+/// Every padding length, and every size near the path MTU.
+const SWEEP: &[&str] = &["1-70", "1370-1480"];
+const WINDOW: u32 = 64;
+const MODES: [Mode; 2] = [Mode::Transport, Mode::Tunnel];
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// All cases, each with a name of its own.
+pub(crate) fn all() -> Vec<Case> {
+    let (esp, ah) = (suite::esp(), suite::ah());
+    let mut cases = Vec::new();
+    every_way(&mut cases, "esp", &of(Protocol::Esp, &esp));
+    every_way(&mut cases, "ah", &of(Protocol::Ah, &ah));
+    mixed_tunnels(&mut cases, &esp, &ah);
+    extended_numbers(&mut cases, &esp, &ah);
+    in_udp(&mut cases, &esp);
+    bundles(&mut cases, &esp, &ah);
+    windows(&mut cases, &esp);
+    sweeps(&mut cases, &esp, &ah);
+    tcp(&mut cases, &esp, &ah);
+    cases
+}
+
+fn of(protocol: Protocol, suites: &[Suite]) -> Vec<Sa> {
+    suites.iter().map(|suite| Sa::new(protocol, suite)).collect()
+}
+
+/// Transport and tunnel mode, IPv4 and IPv6.
+fn every_way(cases: &mut Vec<Case>, group: &str, sas: &[Sa]) {
+    for sa in sas {
+        for mode in MODES {
+            for family in FAMILIES {
+                cases.push(Case::new(group, family, family, vec![Sa { mode, ..sa.clone() }]));
+            }
+        }
+    }
+}
+
+fn mixed_tunnels(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
+    let names = ["aes128-sha1", "aes128ctr-sha1", "aes128gcm16", "null-aes128gmac", "chacha20poly1305"];
+    let mut sas = of(Protocol::Esp, &suite::pick(esp, &names));
+    sas.extend(of(Protocol::Ah, &suite::pick(ah, &["sha1", "sha256"])));
+    for sa in sas {
+        for (inner, outer) in [(Family::V4, Family::V6), (Family::V6, Family::V4)] {
+            let group = if sa.protocol == Protocol::Ah { "ah" } else { "esp" };
+            cases.push(Case::new(group, inner, outer, vec![Sa { mode: Mode::Tunnel, ..sa.clone() }]));
+        }
+    }
+}
+
+/// Extended sequence numbers, with the low half about to wrap: the ICV then covers a new high half (RFC 4303 section
+/// 2.2.1, RFC 4302 section 2.5.1).
+fn extended_numbers(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
+    let names =
+        ["null-sha256", "aes128-sha1", "aes256ctr-sha512", "aes128gcm16", "aes128ccm16", "chacha20poly1305"];
+    let extend = |sa: Sa| Sa { esn: true, used: u32::MAX - 8, ..sa };
+    let sas: Vec<Sa> = of(Protocol::Esp, &suite::pick(esp, &names)).into_iter().map(extend).collect();
+    every_way(cases, "esp-esn", &sas);
+    let sas: Vec<Sa> =
+        of(Protocol::Ah, &suite::pick(ah, &["sha1", "sha256", "aescmac"])).into_iter().map(extend).collect();
+    every_way(cases, "ah-esn", &sas);
+}
+
+fn in_udp(cases: &mut Vec<Case>, esp: &[Suite]) {
+    let names = ["null-sha1", "aes128-sha1", "aes128gcm16", "aes256ccm16", "chacha20poly1305"];
+    let encap = |sa: Sa| Sa { encap: true, ..sa };
+    let sas: Vec<Sa> = of(Protocol::Esp, &suite::pick(esp, &names)).into_iter().map(encap).collect();
+    let first = cases.len();
+    every_way(cases, "esp-udp", &sas);
+    // Linux counts the IPv6 header twice when it looks whether a UDP packet is long enough (xfrm6_input.c), and drops the
+    // shortest ones that NULL encryption makes.
+    let is_short =
+        |case: &&mut Case| case.outer == Family::V6 && case.name.contains("null-") && !case.is_tunnel();
+    cases.iter_mut().skip(first).filter(is_short).for_each(|case| case.sizes = SIZES_ABOVE_15);
+    let tunnels = of(Protocol::Esp, &suite::pick(esp, &["aes128gcm16"]));
+    for sa in tunnels {
+        let sa = Sa { mode: Mode::Tunnel, encap: true, ..sa };
+        cases.push(Case::new("esp-udp", Family::V6, Family::V4, vec![sa.clone()]));
+        cases.push(Case::new("esp-udp", Family::V4, Family::V6, vec![sa.clone()]));
+        cases.push(Case::new("esp-udp-esn", Family::V4, Family::V4, vec![Sa { esn: true, ..sa }]));
+    }
+}
+
+/// AH over ESP (RFC 4301 section 4.3 of old, kept in section 4.5.1's examples): ESP in either mode, AH around it.
+fn bundles(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
+    let inner = of(Protocol::Esp, &suite::pick(esp, &["aes128-sha1", "aes128gcm16"]));
+    let outer = of(Protocol::Ah, &suite::pick(ah, &["sha1", "sha256"]));
+    for (esp, ah) in inner.iter().zip(&outer) {
+        for mode in MODES {
+            for family in FAMILIES {
+                let sas = vec![Sa { mode, ..esp.clone() }, Sa { mode: Mode::Transport, ..ah.clone() }];
+                cases.push(Case::new("ah+esp", family, family, sas));
+            }
+        }
+    }
+}
+
+fn windows(cases: &mut Vec<Case>, esp: &[Suite]) {
+    for sa in of(Protocol::Esp, &suite::pick(esp, &["aes128gcm16"])) {
+        for window in [0, 32, 1024, 4096] {
+            let group = format!("esp-window{window}");
+            cases.push(Case::new(&group, Family::V4, Family::V4, vec![Sa { window, ..sa.clone() }]));
+        }
+    }
+}
+
+fn sweeps(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
+    let mut sas = of(Protocol::Esp, &suite::pick(esp, &["aes128-sha1", "aes128gcm16"]));
+    sas.extend(of(Protocol::Ah, &suite::pick(ah, &["sha256"])));
+    let first = cases.len();
+    every_way(cases, "sweep", &sas);
+    cases.iter_mut().skip(first).for_each(|case| case.sizes = SWEEP);
+}
+
+fn tcp(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
+    let mut sas = of(Protocol::Esp, &suite::pick(esp, &["aes128-sha1", "aes128gcm16"]));
+    sas.extend(of(Protocol::Ah, &suite::pick(ah, &["sha256"])));
+    let first = cases.len();
+    every_way(cases, "tcp", &sas);
+    for case in cases.iter_mut().skip(first) {
+        case.sizes = &["1"];
+        case.tcp = Some(200_000);
+    }
+}
+
+impl Sa {
+    fn new(protocol: Protocol, suite: &Suite) -> Self {
+        let suite = suite.clone();
+        Self { protocol, mode: Mode::Transport, suite, esn: false, encap: false, window: WINDOW, used: 0 }
+    }
+}
+
+impl Case {
+    fn new(group: &str, inner: Family, outer: Family, sas: Vec<Sa>) -> Self {
+        let suites: Vec<_> = sas.iter().map(|sa| sa.suite.name.as_str()).collect();
+        let mode = sas.first().map_or(Mode::Transport, |sa| sa.mode);
+        let ip = match (inner, outer) {
+            (Family::V4, Family::V4) => "v4",
+            (Family::V6, Family::V6) => "v6",
+            (Family::V4, Family::V6) => "4in6",
+            (Family::V6, Family::V4) => "6in4",
+        };
+        let mut protocol = String::new();
+        if matches!(group, "sweep" | "tcp") {
+            protocol = sas.first().map(|sa| format!("/{}", sa.protocol)).unwrap_or_default();
+        }
+        let name = format!("{group}{protocol}/{}/{mode}/{ip}", suites.join("+"));
+        Self { name, inner, outer, sas, sizes: SIZES, tcp: None }
+    }
+
+    /// Whether Casemate needs a counter file for it.
+    pub(crate) fn needs_counters(&self) -> bool {
+        self.sas.iter().any(|sa| sa.suite.counter_mode)
+    }
+
+    /// Whether the user's packets have other addresses than the peers.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.sas.iter().any(|sa| sa.mode == Mode::Tunnel)
+    }
+
+    /// How many echo requests each side sends.
+    pub(crate) fn echoes(&self) -> u64 {
+        let count = |size: &&str| {
+            let (first, last) = size.split_once('-').unwrap_or((size, size));
+            let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
+            bounds.map_or(0, |(first, last)| last.saturating_sub(first).saturating_add(1))
+        };
+        self.sizes.iter().map(count).sum()
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Esp => "esp",
+            Self::Ah => "ah",
+        })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transport => "transport",
+            Self::Tunnel => "tunnel",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique() {
+        let cases = all();
+        let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
+        assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn echoes_count_sizes_and_ranges() {
+        let cases = all();
+        assert_eq!(cases[0].echoes(), SIZES.len() as u64);
+        let sweep = cases.iter().find(|case| case.name.starts_with("sweep")).unwrap();
+        assert_eq!(sweep.echoes(), 70 + 111);
+    }
+}

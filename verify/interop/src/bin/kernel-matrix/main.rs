@@ -1,0 +1,139 @@
+//! The kernel matrix: every suite that Linux knows, in every mode and IP version, between Casemate and a Linux kernel.
+//!
+//! One guest runs all cases. In each, both sides ping each other with packets of 1 to 9000 bytes over a link of 1500, then
+//! the kernel's own counters have to agree. A line a case, a closing line, exit status 0 only if every case passed.
+
+mod case;
+mod casemate;
+mod kernel;
+mod link;
+mod options;
+mod peer;
+mod suite;
+mod verdict;
+mod xfrm;
+
+use crate::casemate::Casemate;
+use case::Case;
+use casemate_interop::{Error, Images, Output, Result};
+use kernel::Kernel;
+use options::{Options, OurSide};
+use peer::Peer;
+use std::process::ExitCode;
+use std::time::Instant;
+use xfrm::Side;
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("kernel-matrix: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well.
+fn start(options: &Options) -> Result<bool> {
+    if options.help {
+        print!("{}", options::HELP);
+        return Ok(true);
+    }
+    let cases: Vec<Case> = case::all().into_iter().filter(|case| options.selects(&case.name)).collect();
+    if options.list {
+        cases.iter().for_each(|case| println!("{}", case.name));
+        return Ok(true);
+    }
+    if options.show {
+        for (case, side) in cases.iter().flat_map(|case| [(case, Side::Ours), (case, Side::Guest)]) {
+            println!("# {}, {side:?}\n{}", case.name, xfrm::lines(case, side));
+        }
+        return Ok(true);
+    }
+    if cases.is_empty() {
+        return Err(Error::new("no case has such a name (--list prints them)"));
+    }
+    let images = Images::build(&options.directory, &options.probe)?;
+    let console = |name: &str| options.directory.join(format!("console-{name}.{}", std::process::id()));
+    let run = match &options.our_side {
+        OurSide::Casemate(program) => {
+            let netns = link::to_namespace()?;
+            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
+            let directory = options.directory.join(format!("case.{}", std::process::id()));
+            let mut ours = Casemate::new(&netns, program, &options.probe, &directory)?;
+            all(&cases, &mut ours, &mut guest)
+        }
+        OurSide::Kernel => {
+            let netns = link::between_guests()?;
+            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
+            let mut ours = Kernel::boot(&images, &netns, link::SECOND_TAP, Side::Ours, &console("ours"))?;
+            all(&cases, &mut ours, &mut guest)
+        }
+    };
+    options.clean_up();
+    Ok(run)
+}
+
+fn all(cases: &[Case], ours: &mut dyn Peer, guest: &mut dyn Peer) -> bool {
+    let start = Instant::now();
+    let mut failed = Vec::new();
+    for case in cases {
+        let begin = Instant::now();
+        let outcome = one(case, ours, guest);
+        let took = begin.elapsed().as_secs_f64();
+        match outcome {
+            Ok(detail) => println!("ok    {:<44} {took:5.2} s  {detail}", case.name),
+            Err(error) => {
+                println!("FAIL  {:<44} {took:5.2} s  {error}", case.name);
+                failed.push(case.name.as_str());
+            }
+        }
+    }
+    failed.iter().for_each(|name| println!("failed: {name}"));
+    let passed = cases.len().saturating_sub(failed.len());
+    println!(
+        "kernel matrix: {passed} passed, {} failed ({:.0} s)",
+        failed.len(),
+        start.elapsed().as_secs_f64()
+    );
+    failed.is_empty()
+}
+
+/// Both sides are stopped whatever happened, and every complaint is heard: the counters often say why nothing came.
+fn one(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String> {
+    let traffic = match guest.start(case).and_then(|()| ours.start(case)) {
+        Ok(()) => exchange(case, ours, guest),
+        // Nothing was sent, so the counters have nothing to say.
+        Err(error) => {
+            let _ = (ours.stop(case), guest.stop(case));
+            return Err(error);
+        }
+    };
+    let mut complaints: Vec<String> = traffic.as_ref().err().map(ToString::to_string).into_iter().collect();
+    for stopped in [ours.stop(case), guest.stop(case)] {
+        complaints.extend(stopped.err().map(|error| error.to_string()));
+    }
+    if complaints.is_empty() { traffic } else { Err(Error::new(complaints.join("\n      "))) }
+}
+
+fn exchange(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String> {
+    let (our, their) = (Side::Ours.user(case), Side::Guest.user(case));
+    let sizes = case.sizes.join(" ");
+    let out = demand("from us", ours.probe(&format!("ping {our} {their} {sizes}"))?)?;
+    let back = demand("from the guest", guest.probe(&format!("ping {their} {our} {sizes}"))?)?;
+    if let Some(bytes) = case.tcp {
+        demand("from us", ours.probe(&format!("tcp {our} {their} {bytes}"))?)?;
+        demand("from the guest", guest.probe(&format!("tcp {their} {our} {bytes}"))?)?;
+    }
+    Ok(format!("{out}; {back}"))
+}
+
+fn demand(whence: &str, output: Output) -> Result<String> {
+    let said = output.stdout.trim_end().to_owned();
+    if output.status == 0 {
+        Ok(said)
+    } else {
+        Err(Error::new(format!("{whence}: {said} (status {})", output.status)))
+    }
+}

@@ -1,0 +1,151 @@
+//! The suites that Linux knows, by its names for them (net/xfrm/xfrm_algo.c). Sizes in bytes, ICVs in bits as iproute2
+//! wants them. Names are strongSwan's keywords.
+
+use std::fmt::Write as _;
+
+/// What one SA computes.
+#[derive(Debug, Clone)]
+pub(crate) struct Suite {
+    pub(crate) name: String,
+    parts: Vec<Part>,
+    /// Whether an IV must never repeat, so that Casemate wants a counter file.
+    pub(crate) counter_mode: bool,
+}
+
+/// One algorithm on an `ip xfrm state` line.
+#[derive(Debug, Clone)]
+struct Part {
+    /// `enc`, `auth-trunc` or `aead`.
+    keyword: &'static str,
+    algorithm: &'static str,
+    /// Key with its salt.
+    key: usize,
+    /// Length of the ICV, where the keyword takes one.
+    icv: Option<u16>,
+}
+
+impl Suite {
+    /// The words of an `ip xfrm state` line, with keys from `key`.
+    pub(crate) fn words(&self, mut key: impl FnMut(usize) -> String) -> String {
+        let mut words = String::new();
+        for part in &self.parts {
+            let _ = write!(words, " {} '{}' {}", part.keyword, part.algorithm, key(part.key));
+            if let Some(icv) = part.icv {
+                let _ = write!(words, " {icv}");
+            }
+        }
+        words
+    }
+}
+
+const MACS: &[(&str, &str, usize, u16)] = &[
+    ("sha1", "hmac(sha1)", 20, 96),
+    ("sha256", "hmac(sha256)", 32, 128),
+    // What Linux calls hmac(sha256) when nobody says a length.
+    ("sha256_96", "hmac(sha256)", 32, 96),
+    ("sha384", "hmac(sha384)", 48, 192),
+    ("sha512", "hmac(sha512)", 64, 256),
+    ("aesxcbc", "xcbc(aes)", 16, 96),
+    ("aescmac", "cmac(aes)", 16, 96),
+    ("md5", "hmac(md5)", 16, 96),
+];
+
+const CIPHERS: &[(&str, &str, usize)] = &[
+    ("null", "ecb(cipher_null)", 0),
+    ("aes128", "cbc(aes)", 16),
+    ("aes192", "cbc(aes)", 24),
+    ("aes256", "cbc(aes)", 32),
+    ("aes128ctr", "rfc3686(ctr(aes))", 20),
+    ("aes192ctr", "rfc3686(ctr(aes))", 28),
+    ("aes256ctr", "rfc3686(ctr(aes))", 36),
+    ("des", "cbc(des)", 8),
+    ("3des", "cbc(des3_ede)", 24),
+];
+
+/// Every cipher and every MAC, in pairs that people use.
+const PAIRS: &[(&str, &[&str])] = &[
+    ("null", &["sha1", "sha256", "sha256_96", "sha384", "sha512", "aesxcbc", "aescmac", "md5"]),
+    ("aes128", &["sha1", "sha256", "sha256_96", "sha384", "sha512", "aesxcbc", "aescmac", "md5"]),
+    ("aes192", &["sha256"]),
+    ("aes256", &["sha1", "sha256", "sha384", "sha512"]),
+    ("aes128ctr", &["sha1", "aesxcbc"]),
+    ("aes192ctr", &["sha256"]),
+    ("aes256ctr", &["sha512"]),
+    ("des", &["md5"]),
+    ("3des", &["sha1", "md5"]),
+];
+
+/// The suites of ESP.
+pub(crate) fn esp() -> Vec<Suite> {
+    let mut suites = Vec::new();
+    for (cipher, macs) in PAIRS {
+        suites.extend(macs.iter().filter_map(|mac| pair(cipher, mac)));
+    }
+    for (bits, key) in [(128, 16), (192, 24), (256, 32)] {
+        for icv in [64, 96, 128] {
+            let bytes = icv / 8;
+            suites.push(aead(format!("aes{bits}gcm{bytes}"), "rfc4106(gcm(aes))", key + 4, icv));
+            suites.push(aead(format!("aes{bits}ccm{bytes}"), "rfc4309(ccm(aes))", key + 3, icv));
+        }
+        suites.push(aead(format!("null-aes{bits}gmac"), "rfc4543(gcm(aes))", key + 4, 128));
+    }
+    suites.push(aead("chacha20poly1305".into(), "rfc7539esp(chacha20,poly1305)", 36, 128));
+    suites
+}
+
+/// The suites of AH. Linux has no GMAC there.
+pub(crate) fn ah() -> Vec<Suite> {
+    MACS.iter()
+        .map(|&mac| Suite { name: mac.0.into(), parts: vec![mac_part(mac)], counter_mode: false })
+        .collect()
+}
+
+/// The suites of these names out of `all`, in the order of the names.
+pub(crate) fn pick(all: &[Suite], names: &[&str]) -> Vec<Suite> {
+    names.iter().filter_map(|name| all.iter().find(|suite| suite.name == *name)).cloned().collect()
+}
+
+fn pair(cipher: &str, mac: &str) -> Option<Suite> {
+    let &(_, algorithm, key) = CIPHERS.iter().find(|row| row.0 == cipher)?;
+    let &row = MACS.iter().find(|row| row.0 == mac)?;
+    let encryption = Part { keyword: "enc", algorithm, key, icv: None };
+    Some(Suite {
+        name: format!("{cipher}-{mac}"),
+        parts: vec![encryption, mac_part(row)],
+        counter_mode: algorithm.contains("ctr("),
+    })
+}
+
+fn mac_part((_, algorithm, key, icv): (&str, &'static str, usize, u16)) -> Part {
+    Part { keyword: "auth-trunc", algorithm, key, icv: Some(icv) }
+}
+
+fn aead(name: String, algorithm: &'static str, key: usize, icv: u16) -> Suite {
+    Suite { name, parts: vec![Part { keyword: "aead", algorithm, key, icv: Some(icv) }], counter_mode: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_pair_and_every_name_stands() {
+        let pairs: usize = PAIRS.iter().map(|(_, macs)| macs.len()).sum();
+        let esp = esp();
+        assert_eq!(esp.len(), pairs + 22);
+        assert_eq!(esp.iter().map(|suite| &suite.name).collect::<BTreeSet<_>>().len(), esp.len());
+        assert_eq!(ah().len(), MACS.len());
+        for (cipher, ..) in CIPHERS {
+            assert!(PAIRS.iter().any(|(name, _)| name == cipher), "{cipher} is in no pair");
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_iproute2() {
+        let suites = esp();
+        let words = |name: &str| pick(&suites, &[name])[0].words(|bytes| format!("<{bytes}>"));
+        assert_eq!(words("aes128-sha1"), " enc 'cbc(aes)' <16> auth-trunc 'hmac(sha1)' <20> 96");
+        assert_eq!(words("aes256gcm8"), " aead 'rfc4106(gcm(aes))' <36> 64");
+    }
+}

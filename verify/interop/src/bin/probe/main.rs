@@ -1,0 +1,62 @@
+//! The part of the tests that runs where the packets start and end: inside the guest, and in the host's namespace.
+//!
+//! ```text
+//!     probe serve PORT            take scripts from the host (guest only)
+//!     probe echo                  answer TCP connections with what they send
+//!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
+//!     probe tcp SRC DST BYTES     send bytes over TCP to `probe echo` and demand them back
+//! ```
+//! SIZE is a number of bytes or a range such as 1-100.
+
+mod echo;
+mod encap;
+mod ping;
+mod serve;
+
+use casemate_interop::{Error, Result};
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["serve", port] => serve::serve(port).map(|()| String::new()),
+        ["echo"] => echo::serve().map(|()| String::new()),
+        words => exchange(words),
+    };
+    match done {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The commands that send something and come to an end by themselves.
+fn exchange(words: &[&str]) -> Result<String> {
+    match words {
+        ["ping", from, to, sizes @ ..] => {
+            let mut all = Vec::new();
+            for size in sizes {
+                let (first, last) = size.split_once('-').unwrap_or((size, size));
+                all.extend(number(first)?..=number(last)?);
+            }
+            ping::ping(address(from)?, address(to)?, &all)
+        }
+        ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
+        _ => Err(Error::new("usage: probe serve PORT | echo | ping SRC DST SIZE... | tcp SRC DST BYTES")),
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr> {
+    text.parse().map_err(Error::in_front(text))
+}
+
+fn number(text: &str) -> Result<usize> {
+    text.parse().map_err(Error::in_front(text))
+}

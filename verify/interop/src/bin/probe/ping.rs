@@ -1,0 +1,156 @@
+//! ICMP echo (RFC 792, RFC 4443 section 4) with several sizes at once, every byte of the answers compared.
+
+use casemate_interop::{Error, Result};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Up to this size a lost packet is a failure. A larger one may meet a path MTU that its sender does not know yet, and is
+/// sent again.
+const MUST_NOT_BE_LOST: usize = 1200;
+const ATTEMPTS: u32 = 5;
+const WAIT_SMALL: Duration = Duration::from_secs(3);
+const WAIT_LARGE: Duration = Duration::from_millis(400);
+/// How many requests are on their way at once.
+const WINDOW: usize = 8;
+const HEADER: usize = 8;
+
+struct Request {
+    size: usize,
+    attempts: u32,
+    due: Instant,
+}
+
+/// Sends one echo request of each size and demands every answer. Says how it went.
+pub(crate) fn ping(from: IpAddr, to: IpAddr, sizes: &[usize]) -> Result<String> {
+    let start = Instant::now();
+    let socket = open(from, to).map_err(Error::in_front("raw socket"))?;
+    let mut pinger = Pinger { socket, v6: to.is_ipv6(), waiting: BTreeMap::new(), again: 0, trouble: None };
+    let mut next = sizes.iter().copied().enumerate();
+    loop {
+        while pinger.waiting.len() < WINDOW {
+            let Some((sequence, size)) = next.next() else { break };
+            pinger.waiting.insert(sequence as u16, Request { size, attempts: 0, due: Instant::now() });
+        }
+        if pinger.waiting.is_empty() {
+            break;
+        }
+        pinger.send_what_is_due()?;
+        pinger.receive();
+    }
+    let again = if pinger.again > 0 { format!(", {} sent again", pinger.again) } else { String::new() };
+    Ok(format!("{} answered{again}, {} ms", sizes.len(), start.elapsed().as_millis()))
+}
+
+struct Pinger {
+    socket: Socket,
+    v6: bool,
+    waiting: BTreeMap<u16, Request>,
+    again: u32,
+    /// The last thing that the socket complained of.
+    trouble: Option<std::io::Error>,
+}
+
+impl Pinger {
+    fn send_what_is_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for (sequence, request) in self.waiting.iter_mut().filter(|(_, request)| request.due <= now) {
+            let small = request.size <= MUST_NOT_BE_LOST;
+            if request.attempts >= if small { 1 } else { ATTEMPTS } {
+                let trouble = self.trouble.take().map(|error| format!(" ({error})")).unwrap_or_default();
+                return Err(Error::new(format!("no answer to {} bytes{trouble}", request.size)));
+            }
+            self.again = self.again.saturating_add(u32::from(request.attempts > 0));
+            request.attempts = request.attempts.saturating_add(1);
+            request.due = now + if small { WAIT_SMALL } else { WAIT_LARGE };
+            if let Err(error) = self.socket.send(&message(self.v6, *sequence, request.size)) {
+                self.trouble = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one packet, or waits a moment for one.
+    fn receive(&mut self) {
+        let mut buffer = vec![0; 65_536];
+        match (&self.socket).read(&mut buffer) {
+            Ok(length) => {
+                let packet = buffer.get(..length).unwrap_or_default();
+                // A raw IPv4 socket hands over the IP header too, an IPv6 one does not.
+                let header = packet.first().map_or(0, |first| usize::from(first & 15).saturating_mul(4));
+                let icmp = packet.get(if self.v6 { 0 } else { header }..).unwrap_or_default();
+                self.take_answer(icmp);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => self.trouble = Some(error),
+        }
+    }
+
+    fn take_answer(&mut self, icmp: &[u8]) {
+        let &[kind, 0, _, _, _, _, high, low, ..] = icmp else { return };
+        let sequence = u16::from_be_bytes([high, low]);
+        let Some(request) = self.waiting.get(&sequence) else { return };
+        let expected = message(self.v6, sequence, request.size);
+        // All but type and checksum has to be what was sent.
+        let same = icmp.get(4..) == expected.get(4..);
+        if kind == if self.v6 { 129 } else { 0 } && same {
+            self.waiting.remove(&sequence);
+        }
+    }
+}
+
+fn open(from: IpAddr, to: IpAddr) -> std::io::Result<Socket> {
+    let to = SocketAddr::from((to, 0));
+    let protocol = if to.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
+    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(protocol))?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.connect(&to.into())?;
+    socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+    Ok(socket)
+}
+
+/// An echo request with `size` bytes of data.
+fn message(v6: bool, sequence: u16, size: usize) -> Vec<u8> {
+    let kind = if v6 { 128 } else { 8 };
+    let [id_high, id_low] = (std::process::id() as u16).to_be_bytes();
+    let [high, low] = sequence.to_be_bytes();
+    let mut message = Vec::with_capacity(HEADER.saturating_add(size));
+    message.extend_from_slice(&[kind, 0, 0, 0, id_high, id_low, high, low]);
+    message.extend((0..size).map(|index| (index.wrapping_mul(7) as u8) ^ low));
+    // The kernel fills in the checksum of ICMPv6 (RFC 3542 section 3.1).
+    if !v6 {
+        let [check_high, check_low] = checksum(&message).to_be_bytes();
+        message.splice(2..4, [check_high, check_low]);
+    }
+    message
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| match *pair {
+        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+        [high] => u32::from(high) << 8,
+        _ => 0,
+    });
+    let mut sum = words.fold(0u32, u32::wrapping_add);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_their_size_and_a_right_checksum() {
+        for size in [0, 1, 2, 9000] {
+            let message = message(false, 0x0102, size);
+            assert_eq!(message.len(), HEADER + size);
+            assert_eq!(checksum(&message), 0);
+        }
+    }
+}

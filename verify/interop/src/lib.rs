@@ -1,0 +1,17 @@
+//! Other implementations of IPsec as peers for tests: here, a Linux kernel.
+//!
+//! [`Guest`] boots Debian's cloud kernel under QEMU without hardware virtualisation, so that a test has a kernel with ESP
+//! and AH even where the host has none. [`Netns`] is a network namespace of the host that ends with its owner. The program
+//! `kernel-matrix` runs every suite against the guest; `probe` is the part of it that runs inside.
+//! Needs Linux on x86-64 and the Debian packages qemu-system-x86, busybox-static, iproute2 and kmod.
+
+mod error;
+mod guest;
+mod netns;
+
+pub use error::{Error, Result};
+pub use guest::{Guest, Images, NetworkSpec, Output};
+pub use netns::Netns;
+
+/// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it.
+pub const ENCAP_PORT: u16 = 4500;

@@ -1,0 +1,94 @@
+//! The Debian packages that tests need: which are missing, and installing them.
+
+use crate::failure::Result;
+use crate::{interop, shell};
+use std::path::Path;
+
+/// A Debian package and how to tell that it is there.
+struct Package {
+    name: &'static str,
+    /// A program that it brings.
+    program: &'static str,
+}
+
+/// What the kernel matrix needs (verify/interop).
+const NEEDED: &[Package] = &[
+    Package { name: "qemu-system-x86", program: "qemu-system-x86_64" },
+    Package { name: "busybox-static", program: "busybox" },
+    Package { name: "iproute2", program: "ip" },
+    Package { name: "kmod", program: "depmod" },
+    Package { name: "xz-utils", program: "xz" },
+];
+
+/// What libFuzzer is built with (verify/fuzz).
+const COMPILER: Package = Package { name: "g++", program: "c++" };
+
+/// Whether libFuzzer can be built here.
+pub(crate) fn has_compiler() -> bool {
+    is_present(COMPILER.program)
+}
+
+/// Installs what is missing, saying so. The error says what the kernel matrix still lacks afterwards, and why.
+pub(crate) fn install() -> std::result::Result<(), String> {
+    let absent = missing();
+    if absent.is_empty() && interop::has_kernel() {
+        return Ok(());
+    }
+    let Some(prefix) = privilege() else {
+        return lacking("this is neither root nor may it use sudo without a password");
+    };
+    println!("Refreshing apt's lists: the guest's kernel and the packages that are missing come from there");
+    let updated = apt(&prefix, &["update"]);
+    if absent.is_empty() {
+        // The lists that are there may do.
+        return Ok(());
+    }
+    println!("Installing the Debian packages that the tests need: {}", absent.join(" "));
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(&absent);
+    updated.and_then(|()| apt(&prefix, &arguments)).or_else(|failure| lacking(&failure.to_string()))
+}
+
+fn lacking(why: &str) -> std::result::Result<(), String> {
+    let absent = names_of_absent(NEEDED.iter());
+    if absent.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the packages {} are missing: {why}", absent.join(" ")))
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    names_of_absent(NEEDED.iter().chain([&COMPILER]))
+}
+
+fn names_of_absent<'p>(packages: impl Iterator<Item = &'p Package>) -> Vec<&'static str> {
+    packages.filter(|package| !is_present(package.program)).map(|package| package.name).collect()
+}
+
+/// Administration programs are outside of a user's PATH in Debian.
+fn is_present(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<_> = std::env::split_paths(&path).collect();
+    directories.extend(["/sbin", "/usr/sbin"].map(Into::into));
+    directories.iter().any(|directory| directory.join(program).is_file())
+}
+
+/// What to put in front of apt-get: nothing for root, sudo where it asks for no password, none where neither works.
+fn privilege() -> Option<Vec<&'static str>> {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return None;
+    }
+    let uid = shell::output(shell::command("id").arg("-u")).unwrap_or_default();
+    if uid.trim_ascii() == b"0" {
+        return Some(Vec::new());
+    }
+    shell::succeeds(shell::command("sudo").args(["-n", "true"])).then(|| vec!["sudo", "-n"])
+}
+
+fn apt(prefix: &[&str], arguments: &[&str]) -> Result {
+    let line: Vec<&str> =
+        prefix.iter().copied().chain(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]).collect();
+    let (program, rest) = line.split_first().map_or(("apt-get", &[][..]), |(program, rest)| (*program, rest));
+    shell::run(shell::command(program).args(rest).args(arguments))
+}
