@@ -11,8 +11,9 @@ struct Package {
     program: &'static str,
 }
 
-/// What the kernel matrix needs (verify/interop).
+/// What the tests of `casemate run` and the kernel matrix (verify/interop) need.
 const NEEDED: &[Package] = &[
+    Package { name: "nftables", program: "nft" },
     Package { name: "qemu-system-x86", program: "qemu-system-x86_64" },
     Package { name: "busybox-static", program: "busybox" },
     Package { name: "iproute2", program: "ip" },
@@ -28,7 +29,7 @@ pub(crate) fn has_compiler() -> bool {
     is_present(COMPILER.program)
 }
 
-/// Installs what is missing, saying so. The error says what the kernel matrix still lacks afterwards, and why.
+/// Installs what is missing, saying so. The error says what the tests still lack afterwards, and why.
 pub(crate) fn install() -> std::result::Result<(), String> {
     let absent = missing();
     if absent.is_empty() && interop::has_kernel() {

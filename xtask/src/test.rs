@@ -1,8 +1,11 @@
 //! Every test of the project, with the packages that they need.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::stages::Stages;
-use crate::{fuzz, interop, packages, shell};
+use crate::{fuzz, interop, metadata, packages, shell};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
 As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
@@ -19,7 +22,7 @@ pub(crate) fn run(_: &[String]) -> Result {
 /// Runs the tests as stages of a longer run.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
-    stages.run("test: workspace", || shell::run_cargo(&["test", "--workspace", "--locked"]));
+    workspace(stages);
     match packages.and_then(|()| interop::unavailable().map_or(Ok(()), |why| Err(why.into()))) {
         Ok(()) => stages.run("test: kernel matrix", || interop::run(&[])),
         Err(why) => stages.left_out("test: kernel matrix", &why),
@@ -27,5 +30,29 @@ pub(crate) fn add_to(stages: &mut Stages) {
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&["--smoke".into()])),
         Some(why) => stages.left_out("test: fuzz smoke", why),
+    }
+}
+
+/// `cargo test`. Tests that cannot run here note it in a file (verify/left-out), each of which the summary lists.
+fn workspace(stages: &mut Stages) {
+    let report = metadata::target_directory().map(|target| target.join("left-out.txt"));
+    stages.run("test: workspace", || {
+        let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
+        remove(report)?;
+        let mut command = shell::command(shell::cargo());
+        shell::run(command.args(["test", "--workspace", "--locked"]).env("CASEMATE_LEFT_OUT", report))
+    });
+    let noted = report.ok().and_then(|report| fs::read_to_string(report).ok()).unwrap_or_default();
+    for line in noted.lines() {
+        let (test, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
+        stages.left_out(test, why);
+    }
+}
+
+/// Removes the file if it is there.
+fn remove(file: &Path) -> Result {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
     }
 }

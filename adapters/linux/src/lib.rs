@@ -1,7 +1,7 @@
 //! Linux as a home of the data path: TUN, raw, packet and UDP sockets, routes, and the files that outlive a run.
 //!
 //! Thin translations; every protocol decision is the data path's. [`Engine`] joins the pieces: packets that the host sends
-//! come out of [`Tun`], leave through [`raw`], arrive through [`receive`] or [`udp`] and go back into [`Tun`]. [`setup`]
+//! come out of [`tun::Tun`], leave through [`raw`], arrive through [`receive`] or [`udp`] and go back into [`tun::Tun`]. [`setup`]
 //! leads the host's traffic there and takes everything back afterwards. Linux only.
 
 pub mod buffers;
@@ -26,7 +26,7 @@ mod sys;
 pub mod tun;
 pub mod udp;
 
-pub use engine::{Attendant, Engine, Parts};
+pub use engine::{Attendant, DummyTraffic, Engine, Parts};
 pub use error::Error;
 
 /// The most packets that one system call or one call of the data path takes.

@@ -2,6 +2,7 @@
 //!
 //! The test starts itself as a child, which seals packets as fast as it can and writes each number down a pipe; it kills
 //! the child again and again.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};

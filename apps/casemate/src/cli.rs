@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   casemate run --xfrm tunnel.xfrm --dry-run                      show routes, rules and sockets, change nothing
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
+  casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters --dummy-packets 20
 
 An error in the file is shown as `file:line: what is wrong and what was expected`, and nothing at all is applied.
 
@@ -98,6 +100,12 @@ pub struct RunArgs {
     /// Show what would be set up, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Send so many dummy packets a second through each outbound ESP SA, on average.
+    ///
+    /// They hide when real packets flow, and how many (RFC 4303 section 2.6). They come at random moments and have random
+    /// lengths; the other side drops them silently. An SA inside of another one gets none.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub dummy_packets: Option<NonZeroU16>,
     /// Name of the TUN interface.
     #[arg(long, value_name = "NAME", default_value = "casemate0")]
     pub tun: String,

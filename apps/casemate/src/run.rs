@@ -1,7 +1,7 @@
 //! `casemate run`: checks a file, sets everything up, moves packets, takes everything back.
 //!
-//! Nothing is changed in the system before the whole file has been found right: [`direction`] says which way each SA goes,
-//! [`assembly`] makes the data path, [`casemate_linux::setup`] plans the changes.
+//! Nothing is changed in the system before the whole file has been found right: `direction` says which way each SA goes,
+//! `assembly` makes the data path, [`casemate_linux::setup`] plans the changes.
 
 mod assembly;
 mod control;
@@ -63,6 +63,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !undone.is_empty() {
         eprintln!("casemate: undid {} changes that a former run left behind", undone.len());
     }
+    let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
     let mut datapath = assembly.datapath;
     let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
     let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
@@ -75,7 +76,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let identity = Identity::new(args, assembly.provider_names);
     let control = Control::open(&instance).map_err(Failure::failed)?;
     let (mark, sas) = (numbers.mark, assembly.sas);
-    let parts = Parts { datapath, clock, rng, limits, tun, mark, sas, ledger, signals };
+    let parts = Parts { datapath, clock, rng, limits, tun, mark, sas, dummies, ledger, signals };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     println!("ready");
     let ended = engine.run(&mut Journalist::new(control, identity)).map_err(Failure::failed);

@@ -14,7 +14,7 @@ fn every_check_holds_and_the_capture_opens() {
     let error = String::from_utf8_lossy(&output.stderr);
     if error.contains("the system refused") {
         assert_eq!(output.status.code(), Some(1));
-        eprintln!("left out: {error}");
+        casemate_left_out::note(error);
         std::fs::remove_dir_all(&directory).unwrap();
         return;
     }

@@ -1,4 +1,11 @@
 //! `casemate run` between two hosts: traffic of their own kernels, what is set up, and what is left behind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail"
+)]
 
 mod lab;
 
@@ -194,6 +201,33 @@ fn status_tells_of_sas_policies_and_drops() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("no instance is running"), "{said}");
+}
+
+#[test]
+fn dummy_packets_flow_beside_real_ones_and_reach_nobody() {
+    let Some(lab) = Lab::build("dummy_packets_flow_beside_real_ones_and_reach_nobody") else { return };
+    for plan in [
+        Plan::new("esp", "tunnel", GCM, true),
+        Plan::new("esp", "transport", CBC, false),
+        Plan { encap: true, ..Plan::new("esp", "tunnel", CHACHA, true) },
+    ] {
+        let right = plan.start(&lab.right);
+        let left = lab.left.protect_with(&plan.file_for(Side::Left), &["--dummy-packets", "400"]);
+        let errors = errors_sent(&lab.right);
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        assert!(lab.left.hears(plan.user(Side::Right), 1_000), "{plan:?}");
+        let (here, there) = (lab.left.status(), lab.right.status());
+        let sent = sa(&here, "out")["packets"].as_u64().unwrap();
+        let received = sa(&there, "in")["packets"].as_u64().unwrap();
+        assert!(sent > 300 && received > 300, "{plan:?}: {sent} sent, {received} received");
+        assert!(
+            sa(&there, "out")["packets"].as_u64().unwrap() < 20,
+            "{plan:?}: the other side was not asked"
+        );
+        assert_eq!((drops(&here), drops(&there)), (vec![], vec![]), "{plan:?}");
+        assert_eq!(errors_sent(&lab.right), errors, "{plan:?}: the kernel was shown a dummy packet");
+        assert!(left.stop().success() && right.stop().success(), "{plan:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A [`Target`] is a function from bytes to nothing that panics when a promise is broken: not only a crash, but a value
 //! that does not survive emit and parse, a drop counted twice, a packet delivered that nobody sealed. The engine (libFuzzer)
-//! feeds it; `cargo test` runs the seeds and the [regressions](regressions). Start: `cargo xtask fuzz --help`.
+//! feeds it; `cargo test` runs the seeds and the [regressions]. Start: `cargo xtask fuzz --help`.
 // A broken expectation is meant to stop the run, with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_namespace_is_empty_and_gone_after_drop() {
         let Ok(netns) = Netns::new() else {
-            eprintln!("left out: no network namespace can be made here");
+            casemate_left_out::note("no network namespace can be made here");
             return;
         };
         netns.ip("addr add 192.0.2.1/32 dev lo\n").unwrap();

@@ -9,11 +9,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[test]
 fn a_guest_boots_and_runs_scripts() {
     if !Path::new("/usr/bin/qemu-system-x86_64").exists() || !Path::new("/bin/busybox").exists() {
-        eprintln!("left out: needs qemu-system-x86 and busybox-static (cargo xtask test installs them)");
+        casemate_left_out::note("needs qemu-system-x86 and busybox-static (cargo xtask test installs them)");
         return;
     }
     let Ok(netns) = Netns::new() else {
-        eprintln!("left out: no network namespace can be made here");
+        casemate_left_out::note("no network namespace can be made here");
         return;
     };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");

@@ -3,7 +3,7 @@
 //! Keys from a file outlive the program, and a counter-mode cipher that uses an IV twice with one key gives plaintext and
 //! integrity away (RFC 4106 section 2). IVs are made from sequence numbers, so a block of numbers is written to a file, and
 //! the file is on its disk, before the first of them is used. After a crash the rest of the block is lost, and nothing
-//! else: whatever was used lies below what was written. [`file`] is the file, [`ledger`] reserves blocks while packets
+//! else: whatever was used lies below what was written. `file` is the file, `ledger` reserves blocks while packets
 //! flow.
 
 mod file;

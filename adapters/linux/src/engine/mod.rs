@@ -1,8 +1,9 @@
 //! The loop that moves packets: out of the TUN interface into protection, and out of protection into the TUN interface.
 //!
 //! One thread waits for whatever can be read and takes up to [`BATCH`] packets from it, in buffers made once; nothing is
-//! allocated for a packet. The verdicts are the data path's, here they are only obeyed: [`exit`] sends, [`entry`] delivers.
+//! allocated for a packet. The verdicts are the data path's, here they are only obeyed: `exit` sends, `entry` delivers.
 
+mod dummies;
 mod entry;
 mod exit;
 mod keepalive;
@@ -23,6 +24,8 @@ use casemate_datapath::{Datapath, Direction, DropReason, Event, Outbound, SaId};
 use casemate_sa::{Instant, Limits, Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
+use dummies::Dummies;
+pub use dummies::DummyTraffic;
 use entry::Entry;
 use exit::Exit;
 use keepalive::Keepalives;
@@ -61,6 +64,8 @@ pub struct Parts {
     pub mark: u32,
     /// The SAs as they were added.
     pub sas: Vec<(SaId, SaParams)>,
+    /// Dummy packets, if any are wanted.
+    pub dummies: Option<DummyTraffic>,
     /// Counters that survive a restart, if there are any.
     pub ledger: Option<Ledger>,
     /// What ends the loop.
@@ -79,6 +84,7 @@ pub struct Engine {
     receivers: Vec<Receiver>,
     ports: Vec<UdpPort>,
     keepalives: Keepalives,
+    dummies: Option<Dummies>,
     ledger: Option<Ledger>,
     signals: Signals,
     last_tick: Instant,
@@ -88,7 +94,7 @@ pub struct Engine {
 impl Engine {
     /// Opens the sockets that the SAs need.
     pub fn new(parts: Parts) -> Result<Self, Error> {
-        let Parts { datapath, clock, mut rng, limits, tun, mark, sas, ledger, signals } = parts;
+        let Parts { datapath, clock, mut rng, limits, tun, mark, sas, dummies, ledger, signals } = parts;
         let _sinks = Sinks::open()?;
         let inbound =
             |(id, sa): &(SaId, SaParams)| (id.direction() == Direction::Inbound).then(|| sa.clone());
@@ -113,6 +119,7 @@ impl Engine {
             exit: Exit::new(mark, reassembler(), first_ident, sas.iter().any(signs_v4))?,
             entry: Entry::new(inbound.iter().map(|sa| sa.dst).collect(), reassembler()),
             keepalives: Keepalives::new(&sas),
+            dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
             last_tick: Instant::ZERO,
             datapath,
@@ -155,6 +162,7 @@ impl Engine {
                     self.entry.take_from_port(port, buffers, datapath, &mut self.tun, now)?;
                 }
             }
+            self.send_dummies(now);
             self.look_after(attendant, now);
         }
     }
@@ -184,7 +192,9 @@ impl Engine {
         // Two receivers and eight ports of two IP versions at most: `EncapPorts` of the data path.
         fds.extend(others.take(fds.remaining_capacity()));
         let mut ready: ArrayVec<bool, 32> = fds.iter().map(|_| false).collect();
-        sys::poll_readable(&fds, &mut ready, TICK).map_err(|error| Error::new("poll", error))?;
+        let now = self.clock.now();
+        let timeout = self.dummies.as_ref().map_or(TICK, |dummies| dummies.wait(now).min(TICK));
+        sys::poll_readable(&fds, &mut ready, timeout).map_err(|error| Error::new("poll", error))?;
         Ok(ready)
     }
 
@@ -205,6 +215,18 @@ impl Engine {
         datapath.outbound(now, rng, &mut packets, &mut verdicts);
         exit.obey(&mut packets, &verdicts, datapath, rng, tun, now);
         Ok(())
+    }
+
+    /// Sends the dummy packets that are due, as many as a round of others may have.
+    fn send_dummies(&mut self, now: Instant) {
+        let Self { dummies: Some(dummies), datapath, rng, buffers, exit, tun, .. } = self else { return };
+        for _ in 0..BATCH {
+            let Some((sa, len)) = dummies.next(now, rng) else { return };
+            let mut packets = buffers.packets(&[len]);
+            let Some(packet) = packets.first_mut() else { return };
+            let verdict = datapath.dummy(sa, now, rng, packet);
+            exit.obey(&mut packets, &[verdict], datapath, rng, tun, now);
+        }
     }
 
     /// Everything beside packets.

@@ -7,7 +7,7 @@ fn netns() -> Option<Netns> {
     match Netns::new() {
         Ok(netns) => Some(netns),
         Err(error) => {
-            eprintln!("left out: {error}");
+            casemate_left_out::note(error);
             None
         }
     }

@@ -5,13 +5,15 @@ use crate::failure::Failure;
 use crate::providers::providers;
 use crate::xfrm::{self, XfrmFile};
 use casemate_crypto::{EspSuite, Provider, Providers};
-use casemate_datapath::spd::{Action, Bundle, Policy};
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, SaId, Unmatched, pmtu};
+use casemate_linux::DummyTraffic;
 use casemate_linux::counters::Opened;
 use casemate_linux::netlink::Netlink;
-use casemate_sa::{Instant, Limits, SaParams, Transform};
+use casemate_sa::{Instant, Limits, Protocol, SaParams, Transform};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::path::Path;
 
 /// What is assumed of a link that there is no route to yet.
@@ -153,6 +155,31 @@ impl Assembly {
     /// The policies of one direction, the first that decides first.
     pub(super) fn policies(&self, direction: Direction) -> Vec<&Policy> {
         self.datapath.policies(direction).map(|(_, policy)| policy).collect()
+    }
+
+    /// Dummy packets for every outbound ESP SA, up to the length that the host's own packets may have. An SA that stands
+    /// inside of another one gets none: they would leave without that other one's header, and be known by it.
+    pub(super) fn dummy_traffic(&self, per_second: NonZeroU16, longest: usize) -> DummyTraffic {
+        let inner: Vec<&Template> = self
+            .datapath
+            .policies(Direction::Outbound)
+            .filter_map(|(_, policy)| match &policy.action {
+                Action::Protect(bundle) => bundle.templates().split_last(),
+                _ => None,
+            })
+            .flat_map(|(_outermost, inner)| inner)
+            .collect();
+        let carries = |(id, sa): &&(SaId, SaParams)| {
+            let protocol = sa.transform.protocol();
+            id.direction() == Direction::Outbound
+                && protocol == Protocol::Esp
+                && !inner.iter().any(|template| template.accepts(protocol, sa.mode, sa.src, sa.dst, sa.reqid))
+        };
+        DummyTraffic {
+            sas: self.sas.iter().filter(carries).map(|(id, _)| *id).collect(),
+            per_second,
+            longest,
+        }
     }
 
     /// UDP ports on which ESP arrives.

@@ -110,6 +110,7 @@ mod tests {
             xfrm: PathBuf::from("a.xfrm"),
             counters: counters.map(PathBuf::from),
             dry_run: false,
+            dummy_packets: None,
             tun: "t".into(),
         };
         let file = XfrmFile::parse(STATES.as_bytes()).unwrap();

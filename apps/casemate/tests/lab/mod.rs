@@ -59,7 +59,7 @@ impl Lab {
         match Self::try_build(test) {
             Ok(lab) => Some(lab),
             Err(error) => {
-                eprintln!("left out: {test}: {error}");
+                casemate_left_out::note(error);
                 None
             }
         }
@@ -145,12 +145,17 @@ impl Host {
 
     /// Starts `casemate run` with this file and waits until it is ready.
     pub(crate) fn protect(&self, xfrm: &str) -> Running {
+        self.protect_with(xfrm, &[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn protect_with(&self, xfrm: &str, more: &[&str]) -> Running {
         fs::write(self.file("xfrm"), xfrm).unwrap();
         let log = self.file("log");
         let out = File::create(&log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
         command.arg("run").arg("--xfrm").arg(self.file("xfrm"));
-        command.arg("--counters").arg(self.file("counters"));
+        command.arg("--counters").arg(self.file("counters")).args(more);
         command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
         let mut running = Running { child: self.netns.spawn(&mut command).unwrap(), log };
         let start = Instant::now();
