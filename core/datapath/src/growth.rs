@@ -8,10 +8,11 @@ use casemate_wire::udp;
 /// Lengths in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
-    /// Everything around the padded text: outer header or the packet's own, UDP, ESP or AH, IV and ICV.
+    /// An IP header between the SA's addresses, without options or extension headers.
+    header: usize,
+    is_transport: bool,
+    /// UDP, ESP or AH, IV and ICV.
     around: usize,
-    /// What of the packet is not text: its own header, in transport mode.
-    outside: usize,
     /// ESP's trailer.
     trailer: usize,
     /// The text is padded to one more than this.
@@ -29,20 +30,40 @@ impl Growth {
             Engine::Ah(key) => (key.header_len(align), 0, 0),
         };
         Self {
-            around: header.saturating_add(udp).saturating_add(protection),
-            outside: if params.mode == Mode::Transport { header } else { 0 },
+            header,
+            is_transport: params.mode == Mode::Transport,
+            around: udp.saturating_add(protection),
             trailer,
             mask,
             tfc_pad_to: params.tfc_pad_to.into(),
         }
     }
 
-    /// Length of the packet that protects one of `len` bytes. IP options and extension headers only move, so they count as
-    /// text here; that can be wrong by the padding alone.
+    /// Length of the packet that protects one of `len` bytes, if that has neither IP options nor extension headers.
     #[inline]
     pub(crate) fn sealed_len(&self, len: usize) -> usize {
-        let text = self.padded_len(len).saturating_sub(self.outside).saturating_add(self.trailer);
-        self.around.saturating_add(text.saturating_add(self.mask) & !self.mask)
+        self.sealed_len_behind(len, self.header)
+    }
+
+    /// The same for a packet whose own headers take `headers` bytes, which in transport mode stay in front of what is
+    /// padded.
+    #[inline]
+    pub(crate) fn sealed_len_behind(&self, len: usize, headers: usize) -> usize {
+        let (front, text) = match self.is_transport {
+            true => (headers, len.saturating_sub(headers)),
+            false => (self.header, self.padded_len(len)),
+        };
+        let text = text.saturating_add(self.trailer).saturating_add(self.mask) & !self.mask;
+        front.saturating_add(self.around).saturating_add(text)
+    }
+
+    /// An upper bound, whatever the packet's headers are; in a tunnel they do not matter, and it is the length itself.
+    #[inline]
+    pub(crate) fn sealed_len_at_most(&self, len: usize) -> usize {
+        if !self.is_transport {
+            return self.sealed_len(len);
+        }
+        len.saturating_add(self.around).saturating_add(self.trailer).saturating_add(self.mask)
     }
 
     /// Length with traffic-flow padding.

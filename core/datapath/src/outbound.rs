@@ -11,7 +11,7 @@ use crate::sa_out::{Engine, SaOut};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
 use crate::spd::MAX_BUNDLE;
 use crate::tunnel::Inner;
-use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, esp, pmtu};
+use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, esp, pmtu, transport};
 use arrayvec::ArrayVec;
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode};
@@ -198,10 +198,11 @@ impl Datapath {
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
         // IP's own limit holds whatever the path takes.
         let mtu = mtu.min(usize::from(u16::MAX));
-        let sealed_len = |len: usize| {
-            let len = inner.shared.growth.sealed_len(len);
-            outer.map_or(len, |outer| outer.shared.growth.sealed_len(len))
-        };
+        let at_most = inner.shared.growth.sealed_len_at_most(packet.len());
+        if outer.map_or(at_most, |outer| outer.shared.growth.sealed_len_at_most(at_most)) <= mtu {
+            return;
+        }
+        let sealed_len = sealed_len(packet.data(), inner, outer);
         if sealed_len(packet.len()) <= mtu {
             return;
         }
@@ -312,6 +313,23 @@ fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
     let udp = packet.get_mut(udp_payload.saturating_sub(udp::HEADER_LEN)..).map(Udp::parse);
     if let Some(Ok(mut udp)) = udp {
         udp.fill_checksum_v6(src, dst);
+    }
+}
+
+/// How long packets with the headers of this one become under one or two SAs.
+#[cold]
+fn sealed_len<'s>(packet: &[u8], inner: &'s SaOut, outer: Option<&'s SaOut>) -> impl Fn(usize) -> usize + 's {
+    let headers = match inner.mode {
+        Mode::Transport => transport::place(packet).ok().map(|place| place.headers),
+        Mode::Tunnel => None,
+    };
+    let under = move |sa: &SaOut, len| match headers {
+        Some(headers) => sa.shared.growth.sealed_len_behind(len, headers),
+        None => sa.shared.growth.sealed_len(len),
+    };
+    move |len| {
+        let len = under(inner, len);
+        outer.map_or(len, |outer| under(outer, len))
     }
 }
 

@@ -350,6 +350,26 @@ fn packets_beyond_the_path() {
 }
 
 #[test]
+fn headers_that_stay_in_front_are_no_part_of_what_is_padded() {
+    let ends = Ends::transport(4);
+    let mut spec = LinkSpec::single(ends, Mode::Transport, suites::esp(suites::cbc_sha1(), 1));
+    spec.link_mtu = 1500;
+    let mut link = spec.build();
+    for options in [0, 4, 8, 12, 40] {
+        let mut send = |len: usize| {
+            let plain = packets::udp(ends.inner.0, ends.inner.1, (1, 2), &vec![0; len - options - 28], true);
+            link.a.send(&packets::with_v4_options(&plain, &vec![1; options]))
+        };
+        // What the source is told fits, and no byte more does.
+        let Sent::Reply(DropReason::TooBig, icmp) = send(1500) else { panic!("{options}") };
+        let mtu = usize::from(u16::from_be_bytes([icmp[26], icmp[27]]));
+        let wire = send(mtu).wire();
+        assert!(wire.len() <= 1500 && wire.len() + 16 > 1500, "{options}: {}", wire.len());
+        assert!(matches!(send(mtu + 1), Sent::Reply(DropReason::TooBig, _)), "{options}");
+    }
+}
+
+#[test]
 fn a_router_tells_of_a_narrower_path() {
     for (version, encap) in [(4, false), (6, false), (4, true)] {
         let mut spec =

@@ -102,9 +102,7 @@ impl<'a> Cursor<'a> {
     fn shown_before(&self, count: usize) -> String {
         match self.before(count) {
             _ if self.key.is_some() && self.key == self.next.checked_sub(count) => "the key".into(),
-            word if word.len() > LONGEST_SHOWN
-                || (word.starts_with("0x") && word.len() > LONGEST_HEX_SHOWN) =>
-            {
+            word if word.len() > LONGEST_SHOWN || (word.contains("0x") && word.len() > LONGEST_HEX_SHOWN) => {
                 format!("a word of {} characters", word.len())
             }
             word => format!("`{word}`"),

@@ -150,9 +150,9 @@ impl<'s> World<'s> {
 
 /// Dropped before or when the ICV was looked at.
 fn is_unproven(received: &Received) -> bool {
-    use DropReason::{AhHeadersTooLong, AhLength, IcvMismatch, Replay, Truncated};
+    use DropReason::{AhHeadersTooLong, AhLength, IcvMismatch, MalformedHeader, Replay, Truncated};
     let Received::Other(Inbound::Drop(reason)) = received else { return false };
-    matches!(reason, AhHeadersTooLong | AhLength | IcvMismatch | Replay | Truncated)
+    matches!(reason, AhHeadersTooLong | AhLength | IcvMismatch | MalformedHeader | Replay | Truncated)
 }
 
 /// Highest number and newest 64 of each inbound SA. The SAs of a bundle go in step.
