@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use casemate_sa::Protocol;
 use casemate_wire::ah::AhHeader;
 use casemate_wire::esp::EspHeader;
-use casemate_wire::ip::v4::Ipv4;
+use casemate_wire::ip::v4::{self, Ipv4};
 use casemate_wire::ip::v6::Ipv6;
 use casemate_wire::ip::{IpVersion, proto, version};
 use casemate_wire::natt::{NON_ESP_MARKER, Natt};
@@ -104,7 +104,7 @@ impl Outermost {
                     front: Front {
                         version: IpVersion::V4,
                         headers: ip.header_len() as u8 as u16,
-                        named_at: 9,
+                        named_at: v4::PROTOCOL_AT as u16,
                     },
                     tos: ip.tos(),
                     protocol: ip.protocol(),
@@ -176,6 +176,12 @@ impl Arriving {
         self.stage = Stage::Early(Early::Drop(reason));
     }
 
+    /// Why a packet is dropped whose headers do not parse.
+    #[cold]
+    pub(crate) fn malformed(&self) -> DropReason {
+        if self.trail.is_empty() { DropReason::MalformedHeader } else { DropReason::InnerMalformed }
+    }
+
     /// Takes the protection off with `expose`, unless the packet was stopped; notes the SA on the trail.
     #[inline]
     pub(crate) fn unwrap_with(&mut self, expose: impl FnOnce(&Self) -> Result<Stage, DropReason>) {
@@ -194,11 +200,11 @@ impl Arriving {
             return;
         }
         let Some(ip) = Outermost::of(packet.data()) else {
-            return self.stop(DropReason::MalformedHeader);
+            return self.stop(self.malformed());
         };
-        // Link padding may follow the IP packet.
+        // Link padding, or inside a tunnel traffic-flow padding, may follow the IP packet.
         if packet.set_len(ip.len).is_err() {
-            return self.stop(DropReason::MalformedHeader);
+            return self.stop(self.malformed());
         }
         (self.front, self.outer_tos) = (ip.front, ip.tos);
         self.stage = match ip.protocol {

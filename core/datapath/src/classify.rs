@@ -37,17 +37,14 @@ pub(crate) struct Classifier<'d> {
 }
 
 impl Classifier<'_> {
-    /// Decides for the packet in `packet`.
+    /// Decides for packets of `flow`.
     #[inline]
-    pub(crate) fn decide(&mut self, packet: &[u8]) -> Decision {
-        let Ok(flow) = FlowKey::parse(packet) else {
-            return Decision::Drop(DropReason::MalformedHeader);
-        };
-        match self.cache.get(&flow, self.epoch) {
+    pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
+        match self.cache.get(flow, self.epoch) {
             Some(decision) => decision,
             None => {
-                let decision = self.look_up(&flow);
-                self.cache.insert(&flow, self.epoch, decision);
+                let decision = self.look_up(flow);
+                self.cache.insert(flow, self.epoch, decision);
                 decision
             }
         }

@@ -75,7 +75,7 @@ drop_reasons! {
     BadPadding = "bad-padding", counted, "RFC 4303 section 2.4";
     /// The protected payload is not what the SA's mode carries.
     BadNextHeader = "bad-next-header", counted, "RFC 4303 section 3.4.4";
-    /// The packet inside the tunnel does not parse.
+    /// The packet that the protection held does not parse.
     InnerMalformed = "inner-malformed", counted, "RFC 4301 section 5.2";
     /// The outer header says congestion experienced, the inner one that ECN is not understood.
     EcnInvalid = "ecn-invalid", audited, "RFC 6040 section 4.2";

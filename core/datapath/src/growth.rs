@@ -19,6 +19,8 @@ pub(crate) struct Growth {
     mask: usize,
     /// Traffic-flow padding, or 0.
     tfc_pad_to: usize,
+    /// What is added at most.
+    most: usize,
 }
 
 impl Growth {
@@ -29,14 +31,12 @@ impl Growth {
             Engine::Esp(key) => key.sizes.around_text(),
             Engine::Ah(key) => (key.header_len(align), 0, 0),
         };
-        Self {
-            header,
-            is_transport: params.mode == Mode::Transport,
-            around: udp.saturating_add(protection),
-            trailer,
-            mask,
-            tfc_pad_to: params.tfc_pad_to.into(),
-        }
+        let is_transport = params.mode == Mode::Transport;
+        let tfc_pad_to = usize::from(params.tfc_pad_to);
+        let around = udp.saturating_add(protection);
+        let parts = [if is_transport { 0 } else { header }, around, trailer, mask, tfc_pad_to];
+        let most = parts.into_iter().fold(0, usize::saturating_add);
+        Self { header, is_transport, around, trailer, mask, tfc_pad_to, most }
     }
 
     /// Length of the packet that protects one of `len` bytes, if that has neither IP options nor extension headers.
@@ -57,13 +57,10 @@ impl Growth {
         front.saturating_add(self.around).saturating_add(text)
     }
 
-    /// An upper bound, whatever the packet's headers are; in a tunnel they do not matter, and it is the length itself.
+    /// An upper bound, whatever the packet's headers are.
     #[inline]
     pub(crate) fn sealed_len_at_most(&self, len: usize) -> usize {
-        if !self.is_transport {
-            return self.sealed_len(len);
-        }
-        len.saturating_add(self.around).saturating_add(self.trailer).saturating_add(self.mask)
+        len.saturating_add(self.most)
     }
 
     /// Length with traffic-flow padding.

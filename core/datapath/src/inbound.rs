@@ -7,7 +7,7 @@
 use crate::admission::Admission;
 use crate::arrival::{Arriving, Early, Stage};
 use crate::datapath::Datapath;
-use crate::esp::{EspKey, RUN, SPARE, ToOpen};
+use crate::esp::{EspKey, RUN, SPARE};
 use crate::replay::Authenticated;
 use crate::sa_in::{SaIn, Shared, State};
 use crate::sa_out::Engine;
@@ -16,7 +16,7 @@ use crate::transport::Front;
 use crate::{Consumed, Direction, DropReason, Event, Inbound, ah, arrival, esp, icmp, transport, tunnel};
 use arrayvec::ArrayVec;
 use casemate_sa::{Instant, Mode};
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::Overview;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 
@@ -101,7 +101,7 @@ impl Datapath {
 
     /// The policy check, or the verdict that stands already.
     #[inline]
-    fn admit(&mut self, now: Instant, packet: &Packet<'_>, arriving: &Arriving) -> Inbound {
+    fn admit(&mut self, now: Instant, packet: &mut Packet<'_>, arriving: &Arriving) -> Inbound {
         let verdict = match arriving.stage {
             Stage::Early(early) => early.into(),
             // Still protected by an SA of ours after as many SAs as a policy can name.
@@ -109,9 +109,11 @@ impl Datapath {
             Stage::Plain if arriving.is_path_news && self.hear_path_news(now, packet.data()) => {
                 Inbound::Consumed(Consumed::PathMtu)
             }
-            Stage::New | Stage::Plain => match FlowKey::parse(packet.data()) {
-                Err(_) => Inbound::Drop(DropReason::MalformedHeader),
-                Ok(flow) => {
+            Stage::New | Stage::Plain => match Overview::of(packet.data()) {
+                Err(_) => Inbound::Drop(arriving.malformed()),
+                Ok(overview) => {
+                    // What parses is no longer than its bytes.
+                    let _ = packet.set_len(overview.total_len());
                     let mut admission = Admission {
                         policies: &self.spd_in,
                         cache: &mut self.flows_in,
@@ -119,7 +121,7 @@ impl Datapath {
                         unmatched: self.unmatched,
                         epoch: self.epoch,
                     };
-                    match admission.check(&flow, arriving.trail) {
+                    match admission.check(&overview.key, arriving.trail) {
                         Ok(admitted) => Inbound::Deliver(admitted),
                         Err(reason) => Inbound::Drop(reason),
                     }
@@ -143,27 +145,26 @@ struct Opener<'s> {
 impl Opener<'_> {
     /// Opens ESP packets. `true` if the SA's soft lifetime was reached.
     fn open_esp(&mut self, key: &EspKey, packets: &mut [Packet<'_>], run: &mut [Arriving]) -> bool {
-        let mut jobs: ArrayVec<ToOpen<'_>, RUN> = ArrayVec::new();
         let mut waiting = 0u32;
-        for (n, (packet, arriving)) in (0..32).zip(packets.iter_mut().zip(&mut *run)) {
-            match packet.data_mut().get_mut(arriving.at().saturating_sub(SPARE)..) {
+        let regions =
+            (0..32).zip(packets.iter_mut().zip(&mut *run)).filter_map(|(n, (packet, arriving))| match packet
+                .data_mut()
+                .get_mut(arriving.at().saturating_sub(SPARE)..)
+            {
                 Some(region) => {
-                    jobs.push(ToOpen::new(region, arriving.seq()));
                     waiting |= 1 << n;
+                    Some((region, arriving.seq()))
                 }
-                None => arriving.stop(DropReason::Truncated),
-            }
-        }
-        esp::open(key, self.shared.esn, &mut jobs);
-        // The jobs borrow the packets; their proofs are all that is needed from here on.
-        let mut proofs: ArrayVec<Option<Authenticated>, RUN> = ArrayVec::new();
-        proofs.extend(jobs.iter().map(ToOpen::authenticated));
-        drop(jobs);
-        let mut proofs = proofs.iter();
+                None => {
+                    arriving.stop(DropReason::Truncated);
+                    None
+                }
+            });
+        let mut proofs = esp::open(key, self.shared.esn, regions).into_iter();
         let mut warned = false;
         for (n, (packet, arriving)) in (0..32).zip(packets.iter_mut().zip(run)) {
             if waiting >> n & 1 == 1 {
-                warned |= self.settle(packet.len(), arriving, proofs.next().and_then(Option::as_ref));
+                warned |= self.settle(packet.len(), arriving, proofs.next().flatten().as_ref());
                 let mode = self.shared.mode;
                 arriving.unwrap_with(|arriving| take_off_esp(packet, arriving, key, mode));
             }
@@ -232,8 +233,7 @@ fn take_off_esp(
     mode: Mode,
 ) -> Result<Stage, DropReason> {
     let (at, front) = (arriving.at(), &arriving.front);
-    packet.shrink_front(at).map_err(|NoRoom| DropReason::Truncated)?;
-    let next_header = esp::unframe(packet, key.sizes)?;
+    let next_header = esp::unframe(packet, at, key.sizes)?;
     // The headers that stay, and what lay between them and the payload: UDP, if any, and ESP's own header.
     let gap = at.saturating_sub(front.headers.into()).saturating_add(key.sizes.front());
     expose(packet, front, gap, next_header, mode, arriving.outer_tos)

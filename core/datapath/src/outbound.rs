@@ -4,7 +4,7 @@
 
 use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::Datapath;
-use crate::esp::{RUN, SPARE, ToSeal};
+use crate::esp::{RUN, SPARE};
 use crate::icmp::{self, NoReply};
 use crate::protect::Framed;
 use crate::sa_out::{Engine, SaOut};
@@ -15,7 +15,8 @@ use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, esp, pmtu, tra
 use arrayvec::ArrayVec;
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode};
-use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
+use casemate_wire::flow::Overview;
+use casemate_wire::ip::Ipv6;
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
 use core::slice;
@@ -23,6 +24,8 @@ use core::slice;
 /// A packet on its way through its SAs.
 struct Step {
     chain: Option<Chain>,
+    /// The header in front of the packet.
+    header: Inner,
     /// The path's MTU, if the packet will exceed it and may be cut.
     fragment_to: Option<u16>,
     /// Framed, and waiting to be sealed: where the ESP header stands and the number it carries.
@@ -35,6 +38,7 @@ struct Step {
 impl Step {
     const NEW: Self = Self {
         chain: None,
+        header: Inner::DUMMY,
         fragment_to: None,
         to_seal: None,
         verdict: Outbound::Drop(DropReason::CryptoFailed),
@@ -133,15 +137,22 @@ impl Datapath {
         for _ in packets.iter().take(RUN) {
             steps.push(Step::NEW);
         }
+        let mut levels = 1;
         for (packet, step) in packets.iter_mut().zip(&mut steps) {
             self.first_step(now, packet, origin, step);
+            if step.slot(1).is_some() {
+                levels = MAX_BUNDLE;
+            }
         }
-        for level in 0..MAX_BUNDLE {
+        for level in 0..levels {
             let mut rest = &mut *packets;
             for run in steps.chunk_by_mut(|a, b| a.slot(level) == b.slot(level)) {
                 let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
                 rest = others;
                 if let Some(slot) = run.first().and_then(|step| step.slot(level)) {
+                    if level > 0 {
+                        look_again(these, run);
+                    }
                     self.protect_run(now, rng, slot, these, run, Content::Packets);
                 }
             }
@@ -163,10 +174,15 @@ impl Datapath {
             unmatched: self.unmatched,
             epoch: self.epoch,
         };
-        match classifier.decide(packet.data()) {
+        let Ok(overview) = Overview::of(packet.data()) else {
+            return step.stop(DropReason::MalformedHeader);
+        };
+        match classifier.decide(&overview.key) {
             Decision::Protect(chain) => {
-                step.chain = Some(chain);
-                cut_to_own_length(packet);
+                (step.chain, step.header) = (Some(chain), Inner::from(&overview));
+                // Bytes behind the packet, such as a link's padding, are no part of it; transport mode would make payload of
+                // them. What parses is no longer than its bytes.
+                let _ = packet.set_len(overview.total_len());
                 self.check_size(now, packet, chain, origin, step);
             }
             Decision::Bypass => step.verdict = Outbound::Bypass,
@@ -198,23 +214,39 @@ impl Datapath {
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
         // IP's own limit holds whatever the path takes.
         let mtu = mtu.min(usize::from(u16::MAX));
-        let at_most = inner.shared.growth.sealed_len_at_most(packet.len());
-        if outer.map_or(at_most, |outer| outer.shared.growth.sealed_len_at_most(at_most)) <= mtu {
-            return;
+        let mut at_most = inner.shared.growth.sealed_len_at_most(packet.len());
+        if let Some(outer) = outer {
+            at_most = outer.shared.growth.sealed_len_at_most(at_most);
         }
+        if at_most > mtu {
+            self.check_exact_size(now, mtu, packet, origin, step);
+        }
+    }
+
+    /// The same for a packet that may be too long.
+    #[cold]
+    fn check_exact_size(
+        &mut self,
+        now: Instant,
+        mtu: usize,
+        packet: &mut Packet<'_>,
+        origin: Origin,
+        step: &mut Step,
+    ) {
+        let (Some(chain), header) = (step.chain, step.header) else { return };
+        let Some(inner) = self.sad.outbound_ref(chain.inner) else { return };
+        let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let sealed_len = sealed_len(packet.data(), inner, outer);
         if sealed_len(packet.len()) <= mtu {
             return;
         }
         let inner_mtu = pmtu::inner_mtu(mtu, sealed_len);
-        match may_be_cut(packet.data(), inner, origin, inner_mtu) {
-            Ok(true) => step.fragment_to = u16::try_from(mtu).ok(),
-            Ok(false) => {
-                let reason = DropReason::TooBig;
-                self.refuse(now, packet, reason, step, |packet| icmp::too_big(packet, inner_mtu, None));
-            }
-            Err(reason) => step.stop(reason),
+        if origin == Origin::Reassembled || may_be_cut(header, inner, inner_mtu) {
+            step.fragment_to = u16::try_from(mtu).ok();
+            return;
         }
+        let reason = DropReason::TooBig;
+        self.refuse(now, packet, reason, step, |packet| icmp::too_big(packet, inner_mtu, None));
     }
 
     /// Drops a packet and turns it into the ICMP error that `reply` makes of it, as often as the rate limit allows.
@@ -253,7 +285,9 @@ impl Datapath {
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
                     |number| match content {
-                        Content::Packets => shared.protect(packet, number, step.fragment_to.is_some(), rng),
+                        Content::Packets => {
+                            shared.protect(packet, &step.header, number, step.fragment_to.is_some(), rng)
+                        }
                         Content::Dummies => shared.protect_dummy(packet, number, rng),
                     },
                 );
@@ -292,17 +326,14 @@ impl Datapath {
     }
 }
 
-/// Bytes behind the packet, such as a link's padding, are no part of it; transport mode would make payload of them.
-#[inline]
-fn cut_to_own_length(packet: &mut Packet<'_>) {
-    let len = match version(packet.data()) {
-        Ok(IpVersion::V4) => Ipv4::parse(packet.data()).map(|ip| ip.total_len().into()),
-        Ok(IpVersion::V6) => Ipv6::parse(packet.data()).map(|ip| ip.total_len()),
-        Err(malformed) => Err(malformed),
-    };
-    // What was classified does parse.
-    if let Ok(len) = len {
-        let _ = packet.set_len(len);
+/// The headers that an inner SA has made are what the outer one meets.
+#[cold]
+fn look_again(packets: &[Packet<'_>], steps: &mut [Step]) {
+    for (packet, step) in packets.iter().zip(steps) {
+        // What an SA has made does parse.
+        if let Ok(header) = Inner::of(packet.data()) {
+            step.header = header;
+        }
     }
 }
 
@@ -333,17 +364,14 @@ fn sealed_len<'s>(packet: &[u8], inner: &'s SaOut, outer: Option<&'s SaOut>) -> 
     }
 }
 
-/// Whether a packet that will exceed the path may be cut after protection, or its source must be told.
-#[cold]
-fn may_be_cut(packet: &[u8], sa: &SaOut, origin: Origin, inner_mtu: usize) -> Result<bool, DropReason> {
-    let inner = Inner::of(packet)?;
-    let allowed = match sa.mode {
-        Mode::Transport => inner.may_be_fragmented(),
-        Mode::Tunnel => !sa.shared.outer.df(&inner),
+/// Whether a packet that will exceed the path may be cut after protection; otherwise its source must be told.
+fn may_be_cut(header: Inner, sa: &SaOut, inner_mtu: usize) -> bool {
+    let is_allowed = match sa.mode {
+        Mode::Transport => !header.df,
+        Mode::Tunnel => !sa.shared.outer.df(&header),
     };
     // RFC 2473 section 7.1: no IPv6 source can be asked for less than 1,280 bytes, so the tunnel has to cut.
-    let asks_too_much = !inner.is_v4() && inner_mtu < pmtu::V6_MIN_MTU;
-    Ok(origin == Origin::Reassembled || allowed || asks_too_much)
+    is_allowed || (!header.is_v4() && inner_mtu < pmtu::V6_MIN_MTU)
 }
 
 fn reserve(seq: &mut SeqCounter) -> Result<Reserved, DropReason> {
@@ -356,20 +384,22 @@ fn reserve(seq: &mut SeqCounter) -> Result<Reserved, DropReason> {
 /// Seals the framed packets of a run in one call.
 #[inline]
 fn seal_run(key: &esp::EspKey, esn: bool, packets: &mut [Packet<'_>], steps: &mut [Step]) {
-    let mut jobs: ArrayVec<ToSeal<'_>, RUN> = ArrayVec::new();
-    let mut waiting = 0u32;
-    for (n, (packet, step)) in (0..32).zip(packets.iter_mut().zip(&mut *steps)) {
-        if let Some((at, number)) = step.to_seal.take() {
-            // A region that cannot be had is empty, and fails to seal.
-            let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
-            jobs.push(ToSeal::new(region, number));
-            waiting |= 1 << n;
-        }
+    let (mut waiting, mut count) = (0u32, 0u32);
+    let framed = (0..32).zip(packets.iter_mut().zip(&mut *steps)).filter_map(|(n, (packet, step))| {
+        let (at, number) = step.to_seal.take()?;
+        waiting |= 1 << n;
+        count = count.saturating_add(1);
+        // A region that cannot be had is empty, and fails to seal.
+        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
+        Some((region, number))
+    });
+    let done = esp::seal(key, esn, framed);
+    if done.all(count) {
+        return;
     }
-    esp::seal(key, esn, &mut jobs);
-    let mut sealed = jobs.iter().map(ToSeal::is_sealed);
-    for (n, step) in (0..32).zip(steps) {
-        if waiting >> n & 1 == 1 && sealed.next() != Some(true) {
+    let failed = (0..32).zip(steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
+    for (n, step) in (0..).zip(failed) {
+        if !done.has(n) {
             step.stop(DropReason::CryptoFailed);
         }
     }

@@ -20,21 +20,21 @@ pub(crate) struct Framed {
 }
 
 impl Shared {
-    /// Builds the protected packet around the one in `packet`.
+    /// Builds the protected packet around the one in `packet`, which begins with `header`.
     #[inline]
     pub(crate) fn protect(
         &self,
         packet: &mut Packet<'_>,
+        header: &Inner,
         seq: Reserved,
         will_be_cut: bool,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
         match (self.mode, &self.engine) {
             (Mode::Tunnel, Engine::Esp(key)) => {
-                let inner = Inner::of(packet.data())?;
                 self.pad_traffic_flow(packet)?;
-                let front = self.frame_esp(packet, key, &seq, inner.protocol(), rng)?;
-                self.outer.push(packet, self.carrier(), &inner, will_be_cut, seq.low() as u16)?;
+                let front = self.frame_esp(packet, key, &seq, header.protocol(), rng)?;
+                self.outer.push(packet, self.carrier(), header, will_be_cut, seq.low() as u16)?;
                 Ok(self.framed_esp(packet, self.outer.len(), front, seq))
             }
             (Mode::Transport, Engine::Esp(key)) => {
@@ -48,10 +48,9 @@ impl Shared {
                 Ok(self.framed_esp(packet, place.headers, front, seq))
             }
             (Mode::Tunnel, Engine::Ah(key)) => {
-                let inner = Inner::of(packet.data())?;
-                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, inner.protocol())
+                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, header.protocol())
                     .map_err(no_room)?;
-                self.outer.push(packet, ah::PROTOCOL, &inner, will_be_cut, seq.low() as u16)?;
+                self.outer.push(packet, ah::PROTOCOL, header, will_be_cut, seq.low() as u16)?;
                 ah::sign(packet, self.outer.len(), key, seq, self.esn)?;
                 Ok(Framed { to_seal: None, udp_payload: None })
             }
@@ -100,11 +99,9 @@ impl Shared {
         esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, next_header, rng).map_err(no_room)?;
         let Some(encap) = self.encap else { return Ok(0) };
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        packet.grow_front(udp::HEADER_LEN).map_err(no_room)?;
         // RFC 3948 section 2.1: the checksum SHOULD be zero for IPv4. For IPv6 it is filled in when the text is sealed.
         let header = UdpHeader { src_port: encap.src_port, dst_port: encap.dst_port, payload_len };
-        let out = packet.data_mut().first_chunk_mut().ok_or(DropReason::NoRoom)?;
-        header.emit(out).map_err(|_| DropReason::TooLong)?;
+        header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)?;
         Ok(udp::HEADER_LEN)
     }
 
@@ -118,8 +115,11 @@ impl Shared {
     #[inline]
     fn pad_traffic_flow(&self, packet: &mut Packet<'_>) -> Result<(), DropReason> {
         let len = packet.len();
-        packet.set_len(self.growth.padded_len(len)).map_err(no_room)?;
-        packet.data_mut().get_mut(len..).unwrap_or_default().fill(0);
+        let padded = self.growth.padded_len(len);
+        if padded != len {
+            packet.set_len(padded).map_err(no_room)?;
+            packet.data_mut().get_mut(len..).unwrap_or_default().fill(0);
+        }
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use crate::spd::{Template, hash::KeyedHash};
 use casemate_sa::{Mode, Protocol};
 use casemate_wire::flow::FlowKey;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
 use hashbrown::HashTable;
 
@@ -58,11 +59,28 @@ impl fmt::Display for SaId {
 
 /// What an inbound packet shows of its SA (RFC 4301 section 4.1: a manual SPI is unique only with its destination). Three
 /// words: cheap to hash and to compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Eq)]
 pub(crate) struct Arrival {
     dst: [u64; 2],
     /// IP version, protocol, SPI.
     rest: u64,
+}
+
+// Word by word: a memory comparison would load one that was just made in wider pieces than it was stored, and stall.
+impl PartialEq for Arrival {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let (Self { dst: [a, b], rest: c }, Self { dst: [x, y], rest: z }) = (*self, *other);
+        (a ^ x) | (b ^ y) | (c ^ z) == 0
+    }
+}
+
+impl Hash for Arrival {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { dst: [a, b], rest } = *self;
+        [a, b, rest].into_iter().for_each(|word| state.write_u64(word));
+    }
 }
 
 impl Arrival {

@@ -3,7 +3,7 @@
 use crate::DropReason;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::ip::v6::Ipv6;
-use casemate_wire::ip::{IpVersion, v6, version};
+use casemate_wire::ip::{IpVersion, v4, v6, version};
 use casemate_wire::packet::{NoRoom, Packet};
 
 /// Where the protection goes: behind the header part that routers read.
@@ -20,9 +20,6 @@ pub(crate) struct Place {
     pub(crate) is_fragment: bool,
 }
 
-/// Offset of the protocol field in an IPv4 header.
-const V4_PROTOCOL_AT: usize = 9;
-
 /// Finds the place in an outgoing packet.
 #[inline]
 pub(crate) fn place(packet: &[u8]) -> Result<Place, DropReason> {
@@ -33,7 +30,7 @@ pub(crate) fn place(packet: &[u8]) -> Result<Place, DropReason> {
             Ok(Place {
                 version: IpVersion::V4,
                 headers: ip.header_len(),
-                named_at: V4_PROTOCOL_AT,
+                named_at: v4::PROTOCOL_AT,
                 protocol: ip.protocol(),
                 is_fragment: ip.is_fragment(),
             })

@@ -3,6 +3,7 @@
 use crate::DropReason;
 use crate::ecn::{self, Ecn, Egress, Ingress};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_wire::flow::Overview;
 use casemate_wire::ip::v4::{self, Ipv4, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6, Ipv6Header};
 use casemate_wire::ip::{IpVersion, proto, version};
@@ -14,37 +15,39 @@ use core::net::IpAddr;
 pub(crate) struct Inner {
     pub(crate) version: IpVersion,
     tos: u8,
-    df: bool,
-    v4_fragmentable: bool,
+    /// Whether its source forbids routers to cut it. No IPv6 source lets them (RFC 8200 section 5).
+    pub(crate) df: bool,
+}
+
+impl From<&Overview> for Inner {
+    #[inline]
+    fn from(overview: &Overview) -> Self {
+        Self { version: overview.key.version(), tos: overview.tos(), df: overview.df() }
+    }
 }
 
 impl Inner {
     /// What the outer header of a dummy packet is made from: nothing is inside.
-    pub(crate) const DUMMY: Self = Self { version: IpVersion::V4, tos: 0, df: false, v4_fragmentable: true };
+    pub(crate) const DUMMY: Self = Self { version: IpVersion::V4, tos: 0, df: false };
 
     /// Reads the header of the packet at the start of `bytes`.
     #[inline]
     pub(crate) fn of(bytes: &[u8]) -> Result<Self, DropReason> {
-        match version(bytes).map_err(|_| DropReason::MalformedHeader)? {
+        let malformed = |_| DropReason::MalformedHeader;
+        match version(bytes).map_err(malformed)? {
             IpVersion::V4 => {
-                let ip = Ipv4::parse(bytes).map_err(|_| DropReason::MalformedHeader)?;
-                Ok(Self { version: IpVersion::V4, tos: ip.tos(), df: ip.df(), v4_fragmentable: !ip.df() })
+                let ip = Ipv4::parse(bytes).map_err(malformed)?;
+                Ok(Self { version: IpVersion::V4, tos: ip.tos(), df: ip.df() })
             }
             IpVersion::V6 => {
-                let ip = Ipv6::parse(bytes).map_err(|_| DropReason::MalformedHeader)?;
-                // RFC 8200 section 5: no router fragments an IPv6 packet.
-                Ok(Self { version: IpVersion::V6, tos: ip.traffic_class(), df: true, v4_fragmentable: false })
+                let ip = Ipv6::parse(bytes).map_err(malformed)?;
+                Ok(Self { version: IpVersion::V6, tos: ip.traffic_class(), df: true })
             }
         }
     }
 
     pub(crate) const fn is_v4(&self) -> bool {
         matches!(self.version, IpVersion::V4)
-    }
-
-    /// Whether its source lets routers cut the packet.
-    pub(crate) const fn may_be_fragmented(&self) -> bool {
-        self.v4_fragmentable
     }
 
     /// The value of the next header field in front of it (RFC 4303 section 2.6).
@@ -103,7 +106,6 @@ impl Outer {
         ident: u16,
     ) -> Result<(), DropReason> {
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        packet.grow_front(self.len()).map_err(|NoRoom| DropReason::NoRoom)?;
         let tos = self.tos(inner);
         match self.ends {
             Ends::V4(src, dst) => {
@@ -112,8 +114,7 @@ impl Outer {
                 // Never 0: raw sockets take that for "choose one" (Linux, BSD), and AH covers it.
                 let ident = ident.max(1);
                 let header = Ipv4Header { tos, ident, df, ttl, protocol, src, dst, payload_len };
-                let out = packet.data_mut().first_chunk_mut().ok_or(DropReason::NoRoom)?;
-                header.emit(out).map_err(|_| DropReason::TooLong)
+                header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)
             }
             Ends::V6(src, dst) => {
                 let header = Ipv6Header {
@@ -125,7 +126,7 @@ impl Outer {
                     dst,
                     payload_len,
                 };
-                header.emit(packet.data_mut().first_chunk_mut().ok_or(DropReason::NoRoom)?);
+                header.emit(packet.prepend().map_err(no_room)?);
                 Ok(())
             }
         }
@@ -152,8 +153,15 @@ impl Outer {
     }
 }
 
-/// Cuts the packet that came out of a tunnel down to its own length (traffic-flow padding may follow it, RFC 4303 section
-/// 2.7) and lets the outer header's congestion mark take effect. Answers the protocol that the inner header names.
+fn no_room(NoRoom: NoRoom) -> DropReason {
+    DropReason::NoRoom
+}
+
+/// Lets the outer header's congestion mark take effect on the packet that came out of a tunnel. Answers the protocol that
+/// the inner header names.
+///
+/// Looks at no more of that header than it must: whoever takes the packet next parses it, and cuts it down to its own
+/// length, because traffic-flow padding may follow it (RFC 4303 section 2.7).
 #[inline]
 pub(crate) fn receive_inner(
     packet: &mut Packet<'_>,
@@ -161,31 +169,29 @@ pub(crate) fn receive_inner(
     outer_tos: u8,
 ) -> Result<u8, DropReason> {
     let malformed = DropReason::InnerMalformed;
-    let (expected, len, payload) = match version(packet.data()).map_err(|_| malformed)? {
-        IpVersion::V4 => {
-            let ip = Ipv4::parse(packet.data()).map_err(|_| malformed)?;
-            (proto::IPIP, usize::from(ip.total_len()), ip.protocol())
-        }
-        IpVersion::V6 => {
-            let ip = Ipv6::parse(packet.data()).map_err(|_| malformed)?;
-            (proto::IPV6, ip.total_len(), ip.next_header())
-        }
+    let (expected, named_at) = match version(packet.data()).map_err(|_| malformed)? {
+        IpVersion::V4 => (proto::IPIP, v4::PROTOCOL_AT),
+        IpVersion::V6 => (proto::IPV6, v6::NEXT_HEADER_AT),
     };
     if next_header != expected {
         return Err(DropReason::BadNextHeader);
     }
-    packet.set_len(len).map_err(|NoRoom| malformed)?;
+    let payload = *packet.data().get(named_at).ok_or(malformed)?;
     let outer = Ecn::from_tos(outer_tos);
-    // The common case needs no look at the inner header: nothing but CE changes it.
-    if outer == Ecn::NotEct {
-        return Ok(payload);
+    // The common case: nothing but a mark changes the inner header.
+    if outer != Ecn::NotEct {
+        receive_ecn(packet, outer)?;
     }
-    let inner = Ecn::of(packet.data()).map_err(|_| malformed)?;
+    Ok(payload)
+}
+
+/// RFC 6040 section 4.2.
+fn receive_ecn(packet: &mut Packet<'_>, outer: Ecn) -> Result<(), DropReason> {
+    let inner = Ecn::of(packet.data()).map_err(|_| DropReason::InnerMalformed)?;
     match ecn::decapsulate(inner, outer) {
-        Egress::Forward(merged) | Egress::Suspect(merged, _) if merged == inner => Ok(payload),
+        Egress::Forward(merged) | Egress::Suspect(merged, _) if merged == inner => Ok(()),
         Egress::Forward(merged) | Egress::Suspect(merged, _) => {
-            merged.put(packet.data_mut()).map_err(|_| malformed)?;
-            Ok(payload)
+            merged.put(packet.data_mut()).map_err(|_| DropReason::InnerMalformed)
         }
         Egress::Drop => Err(DropReason::EcnInvalid),
     }

@@ -65,6 +65,20 @@ impl EspTrailer {
     pub fn emit(&self, out: &mut [u8; TRAILER_LEN]) {
         *out = [self.pad_len, self.next_header];
     }
+
+    /// Writes default padding and the trailer to the start of `out`, which has at least that length; otherwise `None`. Of
+    /// what lies behind, where the ICV goes, up to 16 bytes may change.
+    #[inline]
+    pub fn emit_padded(&self, out: &mut [u8]) -> Option<()> {
+        let pad_len = usize::from(self.pad_len);
+        // In one piece where it fits: most padding is shorter than what a loop costs.
+        match out.first_chunk_mut() {
+            Some(start) if pad_len <= SHORT_PADDING.len() => *start = SHORT_PADDING,
+            _ => fill_padding(out.get_mut(..pad_len)?),
+        }
+        self.emit(out.get_mut(pad_len..)?.first_chunk_mut()?);
+        Some(())
+    }
 }
 
 /// The padding that makes `payload_len` bytes and the trailer end on a multiple of `align`, a power of two of at most 256.
@@ -77,31 +91,28 @@ pub fn pad_len(payload_len: usize, align: usize) -> u8 {
     (end.wrapping_neg() & mask) as u8
 }
 
-// The default padding (RFC 4303 section 2.4), of which a packet has the beginning.
-const PADDING: [u8; MAX_PAD_LEN] = {
-    let mut bytes = [0; MAX_PAD_LEN];
-    let mut n = 0u8;
-    let mut rest = bytes.as_mut_slice();
-    while let [first, tail @ ..] = rest {
-        n = n.wrapping_add(1);
-        *first = n;
-        rest = tail;
-    }
-    bytes
-};
+// The beginning of all default padding.
+const SHORT_PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
-/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4); what is longer than [`MAX_PAD_LEN`] is not padding and left alone.
+/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4); there are at most [`MAX_PAD_LEN`] bytes of it.
 #[inline]
 pub fn fill_padding(padding: &mut [u8]) {
-    if let Some(default) = PADDING.get(..padding.len()) {
-        padding.copy_from_slice(default);
+    let mut n = 0u8;
+    for byte in padding {
+        n = n.wrapping_add(1);
+        *byte = n;
     }
 }
 
 /// Whether padding is 1, 2, 3, ... as the default scheme demands (RFC 4303 section 2.4).
 #[inline]
 pub fn is_default_padding(padding: &[u8]) -> bool {
-    PADDING.get(..padding.len()) == Some(padding)
+    let mut n = 0u8;
+    let mut is_next = |byte: &u8| {
+        n = n.wrapping_add(1);
+        *byte == n
+    };
+    padding.len() <= MAX_PAD_LEN && padding.iter().all(&mut is_next)
 }
 
 #[cfg(test)]

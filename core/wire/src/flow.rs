@@ -11,7 +11,7 @@ use core::{
 
 use crate::{
     Malformed,
-    ip::{IpVersion, Ipv4, Ipv6, proto, version},
+    ip::{IpVersion, Ipv4, Ipv6, proto, v4, version},
 };
 
 /// Whether a packet is a fragment.
@@ -38,15 +38,93 @@ const OPAQUE_PORTS: u64 = 1 << 42;
 const FIRST: u64 = 1 << 43;
 const LATER: u64 = 1 << 44;
 
+/// What one look at a packet's headers tells a gateway, so that it need not look again.
+#[derive(Debug, Clone, Copy)]
+pub struct Overview {
+    /// The selectors.
+    pub key: FlowKey,
+    // DF, type of service, total length (32 bits). One word: stored in bytes and loaded whole, they would stall the CPU.
+    rest: u64,
+}
+
+impl Overview {
+    /// Of the IP packet at the start of `packet`.
+    // Always inlined, and word by word: a key that is stored in words and loaded in vectors stalls the CPU.
+    #[inline(always)]
+    pub fn of(packet: &[u8]) -> Result<Self, Malformed> {
+        if let Some(common) = Self::of_common_v4(packet) {
+            return Ok(common);
+        }
+        let Self { key: FlowKey([a, b, c, d, e]), rest } = Self::of_any(packet)?;
+        Ok(Self { key: FlowKey([a, b, c, d, e]), rest })
+    }
+
+    /// Of what most packets are: IPv4 without options, whole, TCP or UDP with its ports. Everything stands at a fixed place
+    /// then, which takes half the time.
+    #[inline(always)]
+    fn of_common_v4(packet: &[u8]) -> Option<Self> {
+        let h: &[u8; 24] = packet.first_chunk()?;
+        let (proto, flags) = (h[9], h[6]);
+        let total_len = u16::from_be_bytes([h[2], h[3]]);
+        let is_common = h[0] == 0x45
+            && flags & !v4::DF == 0
+            && h[7] == 0
+            && (proto == proto::TCP || proto == proto::UDP)
+            && (h.len()..=packet.len()).contains(&total_len.into());
+        if !is_common {
+            return None;
+        }
+        let src = u32::from_be_bytes([h[12], h[13], h[14], h[15]]);
+        let dst = u32::from_be_bytes([h[16], h[17], h[18], h[19]]);
+        let ports = u32::from_be_bytes([h[20], h[21], h[22], h[23]]);
+        let key = FlowKey([src.into(), 0, dst.into(), 0, u64::from(proto) << 32 | u64::from(ports)]);
+        Some(Self::new(key, total_len.into(), h[1], flags != 0))
+    }
+
+    /// Of any IP packet.
+    #[inline(never)]
+    fn of_any(packet: &[u8]) -> Result<Self, Malformed> {
+        match version(packet)? {
+            IpVersion::V4 => {
+                let ip = Ipv4::parse(packet)?;
+                Ok(Self::new(FlowKey::of_v4(&ip), ip.total_len().into(), ip.tos(), ip.df()))
+            }
+            IpVersion::V6 => {
+                let ip = Ipv6::parse(packet)?;
+                Ok(Self::new(FlowKey::of_v6(&ip)?, ip.total_len(), ip.traffic_class(), true))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn new(key: FlowKey, total_len: usize, tos: u8, df: bool) -> Self {
+        Self { key, rest: u64::from(df) << 40 | u64::from(tos) << 32 | u64::from(total_len as u32) }
+    }
+
+    /// Length of header and payload; bytes behind do not belong to the packet.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        self.rest as u32 as usize
+    }
+
+    /// Type of service or traffic class: DSCP and ECN.
+    #[inline]
+    pub fn tos(&self) -> u8 {
+        (self.rest >> 32) as u8
+    }
+
+    /// Whether routers must not cut it: IPv4's DF bit; always so in IPv6 (RFC 8200 section 5).
+    #[inline]
+    pub fn df(&self) -> bool {
+        self.rest >> 40 != 0
+    }
+}
+
 impl FlowKey {
     /// The selectors of the IP packet in `packet`. The upper-layer protocol is looked for behind IPv6 extension headers.
-    // Always inlined, as are its parts: a key that is returned through memory stalls whoever copies it.
     #[inline(always)]
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
-        match version(packet)? {
-            IpVersion::V4 => Ok(Self::of_v4(&Ipv4::parse(packet)?)),
-            IpVersion::V6 => Self::of_v6(&Ipv6::parse(packet)?),
-        }
+        Ok(Overview::of(packet)?.key)
     }
 
     /// The selectors of a packet that an ICMP error quotes; ports that the quote does not reach are OPAQUE.

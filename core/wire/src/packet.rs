@@ -67,6 +67,15 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
+    /// Grows the packet by `N` bytes at its front, to be written at once.
+    #[inline]
+    pub fn prepend<const N: usize>(&mut self) -> Result<&mut [u8; N], NoRoom> {
+        let start = self.start.checked_sub(N).ok_or(NoRoom)?;
+        let front = self.buf.get_mut(start..).and_then(|rest| rest.first_chunk_mut()).ok_or(NoRoom)?;
+        self.start = start;
+        Ok(front)
+    }
+
     /// Removes `n` bytes from the packet's front; they become head room.
     #[inline]
     pub fn shrink_front(&mut self, n: usize) -> Result<(), NoRoom> {
@@ -88,6 +97,24 @@ impl<'b> Packet<'b> {
     pub fn shrink_back(&mut self, n: usize) -> Result<(), NoRoom> {
         let end = self.end.checked_sub(n).filter(|&e| e >= self.start).ok_or(NoRoom)?;
         self.end = end;
+        Ok(())
+    }
+
+    /// Grows the packet at both ends. The new bytes are whatever the rooms held.
+    #[inline]
+    pub fn grow(&mut self, front: usize, back: usize) -> Result<(), NoRoom> {
+        let start = self.start.checked_sub(front).ok_or(NoRoom)?;
+        let end = self.end.checked_add(back).filter(|&e| e <= self.buf.len()).ok_or(NoRoom)?;
+        (self.start, self.end) = (start, end);
+        Ok(())
+    }
+
+    /// Makes the `len` bytes from `at` on the packet; what is around them becomes room.
+    #[inline]
+    pub fn narrow(&mut self, at: usize, len: usize) -> Result<(), NoRoom> {
+        let start = self.start.checked_add(at).ok_or(NoRoom)?;
+        let end = start.checked_add(len).filter(|&e| e <= self.end).ok_or(NoRoom)?;
+        (self.start, self.end) = (start, end);
         Ok(())
     }
 
@@ -116,12 +143,21 @@ mod tests {
         assert!(Packet::new(&mut storage, 10, 7).is_none());
         let mut p = Packet::new(&mut storage, 4, 8).unwrap();
         assert_eq!((p.head_room(), p.len(), p.tail_room()), (4, 8, 4));
-        p.grow_front(4).unwrap();
+        *p.prepend().unwrap() = [9; 4];
+        assert!(p.data().starts_with(&[9, 9, 9, 9, 0]));
         p.grow_back(4).unwrap();
         assert_eq!(p.len(), 16);
         assert_eq!(p.grow_front(1), Err(NoRoom));
         assert_eq!(p.grow_back(1), Err(NoRoom));
         assert_eq!(p.shrink_front(17), Err(NoRoom));
+        assert_eq!(p.prepend::<1>(), Err(NoRoom));
+        assert_eq!(p.narrow(4, 13), Err(NoRoom));
+        assert_eq!(p.narrow(usize::MAX, 1), Err(NoRoom));
+        p.narrow(4, 8).unwrap();
+        assert_eq!((p.head_room(), p.len(), p.tail_room()), (4, 8, 4));
+        assert_eq!((p.grow(5, 0), p.grow(0, 5)), (Err(NoRoom), Err(NoRoom)));
+        p.grow(4, 4).unwrap();
+        assert_eq!(p.len(), 16);
         p.shrink_front(16).unwrap();
         assert!(p.is_empty());
         assert_eq!(p.shrink_back(1), Err(NoRoom));

@@ -32,6 +32,7 @@ impl Arguments {
                 "--json" => arguments.json = true,
                 "--quick" => arguments.effort = QUICK,
                 "--spin" => arguments.spin = words.next().zip(words.next()),
+                "--help" | "-h" => return Err(USAGE.into()),
                 option if option.starts_with('-') => {
                     return Err(format!("unknown option `{option}`\n{USAGE}"));
                 }

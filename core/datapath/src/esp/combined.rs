@@ -2,7 +2,7 @@
 
 use super::EspSizes;
 use super::key::Salt;
-use super::work::{RUN, SPARE, Work};
+use super::work::{Done, RUN, SPARE, Work};
 use arrayvec::ArrayVec;
 use casemate_crypto::{AeadJob, Outcome};
 
@@ -17,36 +17,50 @@ fn extended_aad(region: &[u8], high: [u8; 4]) -> [u8; 12] {
 
 /// Hands the run to `transform`, the provider's seal or open.
 #[inline]
-pub(super) fn run<D>(
+pub(super) fn run<'p>(
     sizes: EspSizes,
     salt: Salt,
     esn: bool,
-    run: &mut [Work<'_, D>],
+    run: impl Iterator<Item = Work<'p>>,
     transform: impl FnOnce(&mut [AeadJob<'_>]),
-) {
-    let mut aads: ArrayVec<[u8; 12], RUN> = ArrayVec::new();
+) -> Done {
     if esn {
-        aads.extend(run.iter().take(RUN).map(|work| extended_aad(work.region, work.high())));
+        return run_extended(sizes, salt, run.collect(), transform);
     }
-    let mut extended = aads.iter();
+    // Without extended numbers SPI and sequence number are the AAD as they stand in the packet.
     let mut jobs: ArrayVec<AeadJob<'_>, RUN> = ArrayVec::new();
-    for work in run.iter_mut().take(RUN) {
-        // Too short a region gives an empty tag, with which no provider succeeds.
-        let Parts { header, iv, text, tag } = Parts::split(work.region, sizes).unwrap_or_default();
-        // Without extended numbers SPI and sequence number are the AAD as they stand in the packet.
-        let aad = extended.next().map_or(header, |aad| aad);
-        jobs.push(AeadJob { nonce: salt.nonce(iv), aad, text, tag, outcome: Outcome::Pending });
-    }
-    transform(&mut jobs);
-    // One bit for each job: the jobs borrow the works, and must be gone before these are written to.
-    let done = jobs.iter().rev().fold(0u32, |bits, job| bits << 1 | u32::from(job.outcome == Outcome::Done));
-    drop(jobs);
-    for (n, work) in (0..32).zip(run) {
-        work.done = done >> n & 1 == 1;
-    }
+    jobs.extend(run.map(|work| {
+        let parts = Parts::split(work.region, sizes).unwrap_or_default();
+        let aad = parts.header;
+        parts.job(salt, aad)
+    }));
+    finish(jobs, transform)
 }
 
-/// One ESP packet taken apart.
+/// The same with extended numbers, whose upper half is in the AAD and not in the packet.
+fn run_extended(
+    sizes: EspSizes,
+    salt: Salt,
+    mut run: ArrayVec<Work<'_>, RUN>,
+    transform: impl FnOnce(&mut [AeadJob<'_>]),
+) -> Done {
+    let mut aads: ArrayVec<[u8; 12], RUN> = ArrayVec::new();
+    aads.extend(run.iter().map(|work| extended_aad(work.region, work.high())));
+    let mut jobs: ArrayVec<AeadJob<'_>, RUN> = ArrayVec::new();
+    jobs.extend(run.iter_mut().zip(&aads).map(|(work, aad)| {
+        let parts = Parts::split(work.region, sizes).unwrap_or_default();
+        parts.job(salt, aad)
+    }));
+    finish(jobs, transform)
+}
+
+#[inline]
+fn finish(mut jobs: ArrayVec<AeadJob<'_>, RUN>, transform: impl FnOnce(&mut [AeadJob<'_>])) -> Done {
+    transform(&mut jobs);
+    Done::collect(jobs.iter().map(|job| job.outcome == Outcome::Done))
+}
+
+/// One ESP packet taken apart. By default all parts are empty; with an empty tag no provider succeeds.
 #[derive(Default)]
 struct Parts<'p> {
     /// SPI and sequence number.
@@ -65,5 +79,11 @@ impl<'p> Parts<'p> {
         let text_len = rest.len().checked_sub(sizes.icv())?;
         let (text, tag) = rest.split_at_mut_checked(text_len)?;
         Some(Self { header, iv: *iv, text, tag })
+    }
+
+    #[inline]
+    fn job(self, salt: Salt, aad: &'p [u8]) -> AeadJob<'p> {
+        let Self { iv, text, tag, .. } = self;
+        AeadJob { nonce: salt.nonce(iv), aad, text, tag, outcome: Outcome::Pending }
     }
 }

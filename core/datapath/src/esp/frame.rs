@@ -5,9 +5,7 @@ use super::key::{Engine, IvUse};
 use crate::DropReason;
 use crate::seq::Reserved;
 use casemate_crypto::{EspSuite, Rng};
-use casemate_wire::esp::{
-    EspHeader, EspTrailer, HEADER_LEN, TRAILER_LEN, fill_padding, is_default_padding, pad_len,
-};
+use casemate_wire::esp::{EspHeader, EspTrailer, HEADER_LEN, TRAILER_LEN, is_default_padding, pad_len};
 use casemate_wire::packet::{NoRoom, Packet};
 
 /// The sizes of a suite, in bytes, small enough to lie beside the key.
@@ -62,11 +60,15 @@ pub(crate) fn frame(
     next_header: u8,
     rng: &mut dyn Rng,
 ) -> Result<(), NoRoom> {
-    append_trailer(packet, key.sizes, next_header)?;
-    packet.grow_front(key.sizes.front())?;
+    let (sizes, payload_len) = (key.sizes, packet.len());
+    let pad_len = pad_len(payload_len, sizes.pad_to.into());
+    let behind = usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
+    packet.grow(sizes.front(), behind)?;
     let (header, rest) = packet.data_mut().split_first_chunk_mut().ok_or(NoRoom)?;
+    let (iv, rest) = rest.split_at_mut_checked(sizes.iv.into()).ok_or(NoRoom)?;
+    let (_payload, tail) = rest.split_at_mut_checked(payload_len).ok_or(NoRoom)?;
     EspHeader { spi, seq: seq.low() }.emit(header);
-    let iv = rest.get_mut(..usize::from(key.sizes.iv)).ok_or(NoRoom)?;
+    EspTrailer { pad_len, next_header }.emit_padded(tail).ok_or(NoRoom)?;
     match &key.engine {
         Engine::Separate { iv: IvUse::None, .. } => {}
         Engine::Separate { iv: IvUse::Random, .. } => rng.public(iv),
@@ -79,31 +81,19 @@ pub(crate) fn frame(
     Ok(())
 }
 
-/// Padding, pad length, next header, and room for the ICV.
+/// Cuts what is in front of the text and behind the payload off an opened ESP packet, whose header stands at `at`, and tells
+/// what the payload is.
 #[inline]
-fn append_trailer(packet: &mut Packet<'_>, sizes: EspSizes, next_header: u8) -> Result<(), NoRoom> {
-    let payload_len = packet.len();
-    let pad_len = pad_len(payload_len, sizes.pad_to.into());
-    let tail_len = usize::from(pad_len).saturating_add(TRAILER_LEN);
-    packet.grow_back(tail_len.saturating_add(sizes.icv()))?;
-    let tail = packet.data_mut().get_mut(payload_len..).and_then(|tail| tail.get_mut(..tail_len));
-    let (padding, trailer) = tail.and_then(|tail| tail.split_last_chunk_mut()).ok_or(NoRoom)?;
-    fill_padding(padding);
-    EspTrailer { pad_len, next_header }.emit(trailer);
-    Ok(())
-}
-
-/// Cuts an opened ESP packet down to its payload and tells what the payload is.
-#[inline]
-pub(crate) fn unframe(packet: &mut Packet<'_>, sizes: EspSizes) -> Result<u8, DropReason> {
-    packet.shrink_back(sizes.icv()).map_err(|NoRoom| DropReason::Truncated)?;
-    packet.shrink_front(sizes.front()).map_err(|NoRoom| DropReason::Truncated)?;
-    let (payload, padding, trailer) = EspTrailer::parse(packet.data()).map_err(|_| DropReason::BadPadding)?;
+pub(crate) fn unframe(packet: &mut Packet<'_>, at: usize, sizes: EspSizes) -> Result<u8, DropReason> {
+    let before = at.saturating_add(sizes.front());
+    let text_end = packet.len().saturating_sub(sizes.icv());
+    let text = packet.data().get(before..text_end).ok_or(DropReason::Truncated)?;
+    let (payload, padding, trailer) = EspTrailer::parse(text).map_err(|_| DropReason::BadPadding)?;
     // RFC 4303 section 2.4: the receiver SHOULD inspect the padding.
     if !is_default_padding(padding) {
         return Err(DropReason::BadPadding);
     }
-    let (payload_len, next_header) = (payload.len(), trailer.next_header);
-    packet.set_len(payload_len).map_err(|NoRoom| DropReason::BadPadding)?;
-    Ok(next_header)
+    let payload_len = payload.len();
+    packet.narrow(before, payload_len).map_err(|NoRoom| DropReason::Truncated)?;
+    Ok(trailer.next_header)
 }

@@ -17,4 +17,4 @@ mod work;
 
 pub(crate) use frame::{EspSizes, frame, unframe};
 pub(crate) use key::{EspKey, Salt, split};
-pub(crate) use work::{RUN, SPARE, ToOpen, ToSeal, open, seal};
+pub(crate) use work::{RUN, SPARE, open, seal};

@@ -7,38 +7,55 @@
 
 use super::EspSizes;
 use super::key::IvUse;
-use super::work::{RUN, SPARE, Work};
+use super::work::{Done, RUN, SPARE, Work};
 use arrayvec::ArrayVec;
 use casemate_crypto::{EtmJob, EtmKey, Outcome, Tag};
 use core::mem;
 use core::ops::Range;
 
+type Run<'p> = ArrayVec<Work<'p>, RUN>;
+
 /// Encrypts, then signs.
-pub(super) fn seal<D>(sizes: EspSizes, key: &dyn EtmKey, iv: IvUse, esn: bool, run: &mut [Work<'_, D>]) {
-    let tags = transform(sizes, iv, esn, run, |jobs| key.seal(jobs));
+pub(super) fn seal<'p>(
+    sizes: EspSizes,
+    key: &dyn EtmKey,
+    iv: IvUse,
+    esn: bool,
+    run: impl Iterator<Item = Work<'p>>,
+) -> Done {
+    let mut run: Run<'_> = run.collect();
+    let (done, tags) = transform(sizes, iv, esn, &mut run, |jobs| key.seal(jobs));
     for (work, tag) in run.iter_mut().zip(&tags) {
         let icv_at = work.region.len().saturating_sub(sizes.icv());
         copy(work.region.get_mut(icv_at..).unwrap_or_default(), tag.as_slice());
     }
+    done
 }
 
 /// Verifies, then decrypts.
-pub(super) fn open<D>(sizes: EspSizes, key: &dyn EtmKey, iv: IvUse, esn: bool, run: &mut [Work<'_, D>]) {
-    transform(sizes, iv, esn, run, |jobs| key.open(jobs));
+pub(super) fn open<'p>(
+    sizes: EspSizes,
+    key: &dyn EtmKey,
+    iv: IvUse,
+    esn: bool,
+    run: impl Iterator<Item = Work<'p>>,
+) -> Done {
+    let mut run: Run<'_> = run.collect();
+    transform(sizes, iv, esn, &mut run, |jobs| key.open(jobs)).0
 }
 
 /// Runs the provider over the works and answers the tags it wrote.
-fn transform<D>(
+fn transform(
     sizes: EspSizes,
     iv: IvUse,
     esn: bool,
-    run: &mut [Work<'_, D>],
+    run: &mut Run<'_>,
     provider: impl FnOnce(&mut [EtmJob<'_>]),
-) -> ArrayVec<Tag, RUN> {
+) -> (Done, ArrayVec<Tag, RUN>) {
     let in_front = esn && matches!(iv, IvUse::Gmac(_));
     let mut displaced: ArrayVec<[u8; SPARE], RUN> = ArrayVec::new();
     let mut jobs: ArrayVec<EtmJob<'_>, RUN> = ArrayVec::new();
-    for work in run.iter_mut().take(RUN) {
+    for work in run.iter_mut() {
         let (high, tag) = (work.high(), received_tag(work.region, sizes));
         if in_front {
             displaced.push(put_high_in_front(work.region, high));
@@ -48,22 +65,13 @@ fn transform<D>(
         jobs.push(job(work.region, sizes, iv, esn, tag));
     }
     provider(&mut jobs);
-    let mut tags: ArrayVec<Tag, RUN> = ArrayVec::new();
-    let mut done = 0u32;
-    for job in jobs.iter().rev() {
-        done = done << 1 | u32::from(job.outcome == Outcome::Done);
-    }
-    tags.extend(jobs.iter().map(|job| job.tag));
+    let done = Done::collect(jobs.iter().map(|job| job.outcome == Outcome::Done));
+    let tags = jobs.iter().map(|job| job.tag).collect();
     drop(jobs);
-    for ((n, work), spare) in
-        (0..32).zip(&mut *run).zip(displaced.iter().map(Some).chain(core::iter::repeat(None)))
-    {
-        work.done = done >> n & 1 == 1;
-        if let Some(spare) = spare {
-            take_high_from_front(work.region, *spare);
-        }
+    for (work, spare) in run.iter_mut().zip(displaced) {
+        take_high_from_front(work.region, spare);
     }
-    tags
+    (done, tags)
 }
 
 /// Copies as far as both reach.

@@ -3,13 +3,14 @@
 //! A packet to be sealed brings its reserved sequence number and uses it up. A packet that was opened turns into the
 //! [`Authenticated`] that commits the replay window; there is no other way to get one.
 //!
-//! Runs are filled in place and handed on as slices: moving an array of 32 jobs costs more than sealing a small packet.
+//! Runs come as iterators, so that what a provider takes is built from the packets at once: with small packets every list
+//! in between would cost a tenth of the sealing.
 
 use super::key::Engine;
 use super::{EspKey, combined, separate};
 use crate::replay::Authenticated;
 use crate::seq::Reserved;
-use core::marker::PhantomData;
+use arrayvec::ArrayVec;
 
 /// Most packets in one call to a provider.
 pub(crate) const RUN: usize = 32;
@@ -19,52 +20,14 @@ pub(crate) const RUN: usize = 32;
 pub(crate) const SPARE: usize = 4;
 
 /// One packet of a run.
-pub(crate) struct Work<'p, Direction> {
+pub(super) struct Work<'p> {
     /// [`SPARE`] bytes, then the ESP packet from SPI to ICV.
     pub(super) region: &'p mut [u8],
     /// The full sequence number; its upper half counts only if the SA's numbers are extended.
     pub(super) seq: u64,
-    pub(super) done: bool,
-    direction: PhantomData<Direction>,
 }
 
-pub(crate) enum Sealing {}
-pub(crate) enum Opening {}
-
-/// A framed packet that waits to be sealed.
-pub(crate) type ToSeal<'p> = Work<'p, Sealing>;
-/// A received packet that waits to be opened.
-pub(crate) type ToOpen<'p> = Work<'p, Opening>;
-
-impl<'p> ToSeal<'p> {
-    /// `region` is [`SPARE`] bytes and then the framed packet that carries `seq`.
-    #[inline]
-    pub(crate) fn new(region: &'p mut [u8], seq: Reserved) -> Self {
-        Self { region, seq: seq.number(), done: false, direction: PhantomData }
-    }
-
-    /// Whether sealing worked.
-    #[inline]
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.done
-    }
-}
-
-impl<'p> ToOpen<'p> {
-    /// `region` is [`SPARE`] bytes and then the received packet; `seq` its full number as the replay check found it.
-    #[inline]
-    pub(crate) fn new(region: &'p mut [u8], seq: u64) -> Self {
-        Self { region, seq, done: false, direction: PhantomData }
-    }
-
-    /// The proof that the ICV verified.
-    #[inline]
-    pub(crate) fn authenticated(&self) -> Option<Authenticated> {
-        self.done.then(|| Authenticated::new(self.seq))
-    }
-}
-
-impl<D> Work<'_, D> {
+impl Work<'_> {
     /// The upper half of the sequence number.
     #[inline]
     pub(super) fn high(&self) -> [u8; 4] {
@@ -72,8 +35,54 @@ impl<D> Work<'_, D> {
     }
 }
 
-/// Encrypts and signs at most [`RUN`] packets of one SA.
-pub(crate) fn seal(key: &EspKey, esn: bool, run: &mut [ToSeal<'_>]) {
+/// Which packets of a run came to a good end.
+#[derive(Clone, Copy)]
+pub(crate) struct Done(u32);
+
+impl Done {
+    /// One answer for each packet, the first first.
+    #[inline]
+    pub(super) fn collect(outcomes: impl DoubleEndedIterator<Item = bool>) -> Self {
+        Self(outcomes.rev().fold(0, |bits, done| bits << 1 | u32::from(done)))
+    }
+
+    /// Whether the first `count` are all done.
+    #[inline]
+    pub(crate) fn all(self, count: u32) -> bool {
+        self.0.trailing_ones() >= count
+    }
+
+    /// Whether packet `n` is done.
+    #[inline]
+    pub(crate) fn has(self, n: u32) -> bool {
+        self.0.checked_shr(n).is_some_and(|bits| bits & 1 == 1)
+    }
+}
+
+/// The numbers of a run that was opened, and which of them proved themselves.
+pub(crate) struct Proofs {
+    seqs: ArrayVec<u64, RUN>,
+    done: Done,
+}
+
+impl Proofs {
+    /// The proof that the ICV of each packet verified, in order.
+    #[inline]
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = Option<Authenticated>> {
+        let done = self.done;
+        (0..).zip(self.seqs).map(move |(n, seq)| done.has(n).then(|| Authenticated::new(seq)))
+    }
+}
+
+/// Encrypts and signs at most [`RUN`] framed packets of one SA. Each is a region, [`SPARE`] bytes and then the packet, and
+/// the number that it carries.
+#[inline]
+pub(crate) fn seal<'p>(
+    key: &EspKey,
+    esn: bool,
+    packets: impl Iterator<Item = (&'p mut [u8], Reserved)>,
+) -> Done {
+    let run = packets.map(|(region, seq)| Work { region, seq: seq.number() }).take(RUN);
     match &key.engine {
         Engine::Combined { key: aead, salt } => {
             combined::run(key.sizes, *salt, esn, run, |jobs| aead.seal(jobs))
@@ -82,12 +91,25 @@ pub(crate) fn seal(key: &EspKey, esn: bool, run: &mut [ToSeal<'_>]) {
     }
 }
 
-/// Verifies and decrypts at most [`RUN`] packets of one SA.
-pub(crate) fn open(key: &EspKey, esn: bool, run: &mut [ToOpen<'_>]) {
-    match &key.engine {
+/// Verifies and decrypts at most [`RUN`] received packets of one SA. Each is a region as above, and the full number that
+/// the replay check found.
+#[inline]
+pub(crate) fn open<'p>(
+    key: &EspKey,
+    esn: bool,
+    packets: impl Iterator<Item = (&'p mut [u8], u64)>,
+) -> Proofs {
+    let mut seqs: ArrayVec<u64, RUN> = ArrayVec::new();
+    let note = |(region, seq)| {
+        seqs.push(seq);
+        Work { region, seq }
+    };
+    let run = packets.take(RUN).map(note);
+    let done = match &key.engine {
         Engine::Combined { key: aead, salt } => {
             combined::run(key.sizes, *salt, esn, run, |jobs| aead.open(jobs))
         }
         Engine::Separate { key: etm, iv } => separate::open(key.sizes, &**etm, *iv, esn, run),
-    }
+    };
+    Proofs { seqs, done }
 }

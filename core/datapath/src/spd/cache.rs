@@ -21,8 +21,8 @@ pub struct FlowCache<V> {
     sets: Box<[Set<V>]>,
     mask: u64,
     hash: KeyedHash,
-    /// Set and way that answered last: traffic comes in bursts of one flow, which then need no hash.
-    recent: (usize, usize),
+    /// The entry that answered last: traffic comes in bursts of one flow, which then need no hash.
+    recent: Option<Entry<V>>,
     /// Chooses the entry that gives way.
     turn: usize,
 }
@@ -45,23 +45,20 @@ impl<V: Copy> FlowCache<V> {
         let sets = entries.div_ceil(WAYS).clamp(1, MAX_SETS).next_power_of_two();
         let mask = u64::try_from(sets).unwrap_or(u64::MAX).saturating_sub(1);
         let sets = vec![[None; WAYS]; sets].into_boxed_slice();
-        Self { sets, mask, hash: KeyedHash::new(seed), recent: (0, 0), turn: 0 }
+        Self { sets, mask, hash: KeyedHash::new(seed), recent: None, turn: 0 }
     }
 
     /// What was decided for the flow in this epoch, if it is still known.
     #[inline]
     pub fn get(&mut self, flow: &FlowKey, epoch: u64) -> Option<V> {
         let is_it = |entry: &&Entry<V>| entry.flow == *flow && entry.epoch == epoch;
-        let (set, way) = self.recent;
-        let recent = self.sets.get(set).and_then(|set| set.get(way)?.as_ref());
-        if let Some(entry) = recent.filter(is_it) {
+        if let Some(entry) = self.recent.as_ref().filter(is_it) {
             return Some(entry.value);
         }
         let at = self.set_of(flow)?;
-        let mut ways = (0..).zip(self.sets.get(at)?);
-        let (way, value) = ways.find_map(|(way, entry)| Some((way, entry.as_ref().filter(is_it)?.value)))?;
-        self.recent = (at, way);
-        Some(value)
+        let found = self.sets.get(at)?.iter().find_map(|way| way.as_ref().filter(is_it))?;
+        self.recent = Some(*found);
+        Some(found.value)
     }
 
     /// Remembers a decision, in place of another one if need be.
@@ -72,9 +69,12 @@ impl<V: Copy> FlowCache<V> {
         let same = set.iter().position(|way| way.is_some_and(|entry| entry.flow == *flow));
         let dead = || set.iter().position(|way| way.is_none_or(|entry| entry.epoch != epoch));
         let way = same.or_else(dead).unwrap_or(turn);
+        let entry = Some(Entry { flow: *flow, epoch, value });
         if let Some(way) = set.get_mut(way) {
-            *way = Some(Entry { flow: *flow, epoch, value });
+            *way = entry;
         }
+        // Another decision for the same flow must not be remembered beside this one.
+        self.recent = entry;
     }
 
     /// How many entries it has room for.

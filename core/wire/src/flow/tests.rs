@@ -174,3 +174,45 @@ proptest! {
         }
     }
 }
+
+/// The short way through [`Overview::of`] must answer what the long one does, or nothing.
+fn assert_common_is_any(packet: &[u8]) -> bool {
+    let Some(common) = Overview::of_common_v4(packet) else { return false };
+    let any = Overview::of_any(packet).unwrap();
+    assert_eq!((common.key, common.rest), (any.key, any.rest));
+    true
+}
+
+#[test]
+fn the_common_case_is_what_most_packets_are() {
+    for proto in 0..=255 {
+        let packet = v4(proto, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(assert_common_is_any(&packet), proto == proto::TCP || proto == proto::UDP);
+    }
+    // Ports that the packet does not reach.
+    assert!(!assert_common_is_any(&v4(proto::UDP, &[1, 2, 3])));
+    let mut short = v4(proto::UDP, &[1, 2, 3]);
+    short.push(4);
+    assert!(!assert_common_is_any(&short));
+}
+
+proptest! {
+    #[test]
+    fn overview_of_headers_with_any_fields(
+        fields in proptest::array::uniform8(any::<u8>()),
+        udp: bool,
+        zero in 0..256u32,
+        len in 0..64usize,
+        behind in 0..3usize,
+    ) {
+        let mut packet = v4(if udp { 17 } else { 6 }, &[7; 64][..len]);
+        packet.resize(packet.len() + behind, 9);
+        // Version and length, TOS, total length, fragment field: each arbitrary or as it was.
+        for (at, value) in [0, 1, 2, 3, 6, 7, 9, 12].into_iter().zip(fields) {
+            if zero >> (at % 8) & 1 == 1 {
+                packet[at] = value;
+            }
+        }
+        assert_common_is_any(&packet);
+    }
+}

@@ -16,7 +16,11 @@ pub const HEADER_LEN: usize = 20;
 /// Length of the longest header.
 pub const MAX_HEADER_LEN: usize = 60;
 
-const DF: u8 = 0x40;
+/// Offset of the protocol field.
+pub const PROTOCOL_AT: usize = 9;
+
+/// "Don't fragment", in the first byte of the fragment field.
+pub const DF: u8 = 0x40;
 const MF: u8 = 0x20;
 
 /// An IPv4 packet in `T`'s bytes; bytes behind its total length do not belong to it.
