@@ -1,8 +1,8 @@
 //! Any bytes from the network give a verdict, and every drop is counted; nothing panics.
 
-use casemate_crypto::{MacAlg, MacKind};
-use casemate_datapath::Inbound;
-use casemate_datapath_tests::{Ends, LinkSpec, Received, packets, suites};
+use casemate_crypto::{MacAlg, MacKind, Rng};
+use casemate_datapath::{DropReason, Inbound};
+use casemate_datapath_tests::{Ends, LinkSpec, NotRandom, Received, packets, suites};
 use casemate_sa::Mode;
 use proptest::prelude::*;
 
@@ -28,6 +28,36 @@ fn receive(link: &mut casemate_datapath_tests::Link, bytes: &[u8]) {
     let before = counted(&link.b);
     let dropped = matches!(link.b.receive(bytes), Received::Other(Inbound::Drop(_)));
     assert_eq!(counted(&link.b) - before, u64::from(dropped));
+}
+
+/// A peer with the right key who protects what is protected, again and again.
+#[test]
+fn headers_inside_headers_end_somewhere() {
+    let ends = Ends::transport(4);
+    let mut link = LinkSpec::single(ends, Mode::Transport, suites::esp(suites::gcm(), 1)).build();
+    let plain = packets::udp(ends.inner.0, ends.inner.1, (1, 2), b"?", false);
+    let mut deeper = |times| (0..times).fold(plain.clone(), |packet, _| link.a.send(&packet).wire());
+    let wires = [1, 2, 3, 20].map(&mut deeper);
+    assert!(matches!(link.b.receive(&wires[0]), Received::Packet(_)));
+    link.b.must_drop(&wires[1], DropReason::PolicyMismatch);
+    link.b.must_drop(&wires[2], DropReason::NestedTooDeep);
+    link.b.must_drop(&wires[3], DropReason::NestedTooDeep);
+}
+
+/// CVE-2022-46397: who can foretell the IV of CBC can test guesses at a plaintext. It is what the random source gives, each
+/// byte of it and nothing else (RFC 3602 section 3).
+#[test]
+fn ivs_of_cbc_are_the_callers_random_bytes() {
+    let ends = Ends::tunnel(4, 4);
+    let mut link = LinkSpec::single(ends, Mode::Tunnel, suites::esp(suites::cbc_sha1(), 1)).build();
+    let plain = packets::udp(ends.inner.0, ends.inner.1, (1, 2), b"the same", false);
+    let mut source = NotRandom::default();
+    for _ in 0..50 {
+        let mut drawn = [0; 16];
+        source.public(&mut drawn);
+        // IPv4 20, SPI 4, sequence number 4.
+        assert_eq!(link.a.send(&plain).wire()[28..44], drawn);
+    }
 }
 
 proptest! {

@@ -24,7 +24,11 @@ pub(super) fn seal<'p>(
     run: impl Iterator<Item = Work<'p>>,
 ) -> Done {
     let mut run: Run<'_> = run.collect();
-    let (done, tags) = transform(sizes, iv, esn, &mut run, |jobs| key.seal(jobs));
+    let mut tags: ArrayVec<Tag, RUN> = ArrayVec::new();
+    let done = transform(sizes, iv, esn, &mut run, |jobs| {
+        key.seal(jobs);
+        tags.extend(jobs.iter().map(|job| job.tag));
+    });
     for (work, tag) in run.iter_mut().zip(&tags) {
         let icv_at = work.region.len().saturating_sub(sizes.icv());
         copy(work.region.get_mut(icv_at..).unwrap_or_default(), tag.as_slice());
@@ -41,17 +45,17 @@ pub(super) fn open<'p>(
     run: impl Iterator<Item = Work<'p>>,
 ) -> Done {
     let mut run: Run<'_> = run.collect();
-    transform(sizes, iv, esn, &mut run, |jobs| key.open(jobs)).0
+    transform(sizes, iv, esn, &mut run, |jobs| key.open(jobs))
 }
 
-/// Runs the provider over the works and answers the tags it wrote.
+/// Runs the provider over the works.
 fn transform(
     sizes: EspSizes,
     iv: IvUse,
     esn: bool,
     run: &mut Run<'_>,
     provider: impl FnOnce(&mut [EtmJob<'_>]),
-) -> (Done, ArrayVec<Tag, RUN>) {
+) -> Done {
     let in_front = esn && matches!(iv, IvUse::Gmac(_));
     let mut displaced: ArrayVec<[u8; SPARE], RUN> = ArrayVec::new();
     let mut jobs: ArrayVec<EtmJob<'_>, RUN> = ArrayVec::new();
@@ -66,12 +70,11 @@ fn transform(
     }
     provider(&mut jobs);
     let done = Done::collect(jobs.iter().map(|job| job.outcome == Outcome::Done));
-    let tags = jobs.iter().map(|job| job.tag).collect();
     drop(jobs);
     for (work, spare) in run.iter_mut().zip(displaced) {
         take_high_from_front(work.region, spare);
     }
-    (done, tags)
+    done
 }
 
 /// Copies as far as both reach.
