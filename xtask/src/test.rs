@@ -40,7 +40,11 @@ fn workspace(stages: &mut Stages) {
         let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         remove(report)?;
         let mut command = shell::command(shell::cargo());
-        shell::run(command.args(["test", "--workspace", "--locked"]).env("CASEMATE_LEFT_OUT", report))
+        shell::run(
+            command
+                .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+                .env("CASEMATE_LEFT_OUT", report),
+        )
     });
     let noted = report.ok().and_then(|report| fs::read_to_string(report).ok()).unwrap_or_default();
     for line in noted.lines() {

@@ -3,7 +3,7 @@
 use crate::Target;
 use casemate_datapath::ecn::Ecn;
 use casemate_datapath_tests::{Ends, packets};
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::flow::{FlowKey, Fragment, Overview};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
 use core::net::IpAddr;
 use std::hash::{BuildHasher, RandomState};
@@ -27,6 +27,7 @@ fn run(bytes: &[u8]) {
         assert_eq!(quoted, Ok(key));
     }
     check_ecn(bytes);
+    check_overview(bytes);
     for (key, is_whole) in [(whole, true), (quoted, false)] {
         assert_eq!(key.is_ok(), naive(bytes, is_whole).is_some());
         let (Ok(key), Some(seen)) = (key, naive(bytes, is_whole)) else { continue };
@@ -44,6 +45,22 @@ fn run(bytes: &[u8]) {
         assert_eq!(rebuilt, key);
         assert_eq!(HASH.hash_one(rebuilt), HASH.hash_one(key));
     }
+}
+
+/// What is told beside the selectors is what the header says.
+fn check_overview(bytes: &[u8]) {
+    let Ok(overview) = Overview::of(bytes) else { return assert!(FlowKey::parse(bytes).is_err()) };
+    let header = match overview.key.version() {
+        IpVersion::V4 => {
+            let ip = Ipv4::parse(bytes).unwrap();
+            (usize::from(ip.total_len()), ip.tos(), ip.df())
+        }
+        IpVersion::V6 => {
+            let ip = Ipv6::parse(bytes).unwrap();
+            (ip.total_len(), ip.traffic_class(), true)
+        }
+    };
+    assert_eq!((overview.total_len(), overview.tos(), overview.df()), header);
 }
 
 /// The congestion mark, of whichever IP version.
