@@ -1,6 +1,9 @@
 //! The seam to the algorithms.
 
-use crate::{AeadAlg, AeadJob, CipherAlg, EncryptThenMac, EtmJob, MacAlg, MacJob};
+use crate::{
+    AeadAlg, AeadJob, CipherAlg, EncryptThenMac, EtmJob, KexMethod, KexSecret, MacAlg, MacJob, PrfAlg,
+    PrfKey, Rng, prf,
+};
 use alloc::boxed::Box;
 
 /// Why a key could not be set up.
@@ -87,6 +90,17 @@ pub trait Provider: Sync {
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
+
+    /// A PRF key of any length (RFC 7296 section 2.13). Unless the provider knows better, made of the MAC of the same name.
+    fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        prf::from_mac(alg, key, |alg, key| self.mac(alg, key))
+    }
+
+    /// Our side of a key exchange, its private value drawn from `rng`. Made with [`KexMethod::draw_private`], so that the same
+    /// random bytes make the same keys in every provider. Nothing is drawn if the method is not there.
+    fn kex(&self, _method: KexMethod, _rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
 }
 
 /// Providers in order of preference; each algorithm comes from the first that has it.
@@ -94,7 +108,7 @@ pub trait Provider: Sync {
 pub struct Providers<'p>(pub &'p [&'p dyn Provider]);
 
 impl Providers<'_> {
-    fn first<T>(&self, make: impl Fn(&dyn Provider) -> Result<T, KeyError>) -> Result<T, KeyError> {
+    fn first<T>(&self, mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>) -> Result<T, KeyError> {
         for provider in self.0 {
             match make(*provider) {
                 Err(KeyError::Unsupported) => {}
@@ -136,6 +150,16 @@ impl Providers<'_> {
             _ => Some(self.first(|p| p.cipher(cipher, cipher_key))?),
         };
         Ok(Box::new(EncryptThenMac::new(cipher, mac)))
+    }
+
+    /// See [`Provider::prf`].
+    pub fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        self.first(|p| p.prf(alg, key))
+    }
+
+    /// See [`Provider::kex`].
+    pub fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        self.first(|p| p.kex(method, rng))
     }
 }
 
