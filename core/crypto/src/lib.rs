@@ -16,6 +16,7 @@ mod modp;
 mod prf;
 mod provider;
 mod rng;
+mod salt;
 mod secret;
 mod suite;
 
@@ -26,5 +27,6 @@ pub use kex::{KexError, KexMethod, KexSecret};
 pub use prf::{PrfAlg, PrfError, PrfKey, PrfOutput, prf_plus};
 pub use provider::{AeadKey, CipherKey, EtmKey, KeyError, MacKey, Provider, Providers};
 pub use rng::Rng;
+pub use salt::Salt;
 pub use secret::SecretBytes;
 pub use suite::{AhSuite, EspSuite};

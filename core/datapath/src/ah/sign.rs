@@ -2,11 +2,10 @@
 
 use super::mutable::{Uncoverable, mask};
 use crate::DropReason;
-use crate::esp::{Salt, split};
 use crate::replay::Authenticated;
 use crate::seq::Reserved;
 use alloc::boxed::Box;
-use casemate_crypto::{AhSuite, KeyError, MacJob, MacKey, Outcome, Providers, SecretBytes, Tag};
+use casemate_crypto::{AhSuite, KeyError, MacJob, MacKey, Outcome, Providers, Salt, SecretBytes, Tag};
 use casemate_wire::ah::{AhHeader, Align, FIXED_LEN, header_len_aligned};
 use casemate_wire::packet::{NoRoom, Packet};
 
@@ -24,7 +23,7 @@ impl AhKey {
         integ: &SecretBytes,
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
-        let (key, salt) = split(integ, suite.0.key_len(), suite.0.salt_len())?;
+        let (key, salt) = Salt::split(integ, suite.0.key_len(), suite.0.salt_len())?;
         Ok(Self { suite, mac: providers.mac(suite.0, key)?, salt })
     }
 

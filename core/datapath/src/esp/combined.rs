@@ -1,10 +1,9 @@
 //! ESP with a combined-mode cipher (RFC 4106, RFC 4309, RFC 7634).
 
 use super::EspSizes;
-use super::key::Salt;
 use super::work::{Done, RUN, SPARE, Work};
 use arrayvec::ArrayVec;
-use casemate_crypto::{AeadJob, Outcome};
+use casemate_crypto::{AeadJob, Outcome, Salt};
 
 /// SPI, the upper half of an extended sequence number, the sequence number (RFC 4106 section 5).
 #[inline]

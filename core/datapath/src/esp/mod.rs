@@ -16,5 +16,5 @@ mod separate;
 mod work;
 
 pub(crate) use frame::{EspSizes, frame, unframe};
-pub(crate) use key::{EspKey, Salt, split};
+pub(crate) use key::EspKey;
 pub(crate) use work::{RUN, SPARE, open, seal};
