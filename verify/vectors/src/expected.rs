@@ -50,6 +50,14 @@ pub const MODERN: &[(&str, usize)] = &[
     ("contract/cipher", 6),
     ("contract/mac", 24),
     ("contract/etm", 63),
+    ("prf/rfc-2202-sha1", 7),
+    ("prf/rfc-4231-sha256", 6),
+    ("prf/rfc-4231-sha384", 6),
+    ("prf/rfc-4231-sha512", 6),
+    ("prf/rfc-4434", 3),
+    ("prf/rfc-4615", 3),
+    ("cavp/ikev2.rsp", 10),
+    ("contract/prf", 6),
 ];
 
 /// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.

@@ -1,4 +1,4 @@
-//! One conformance suite for every provider: Wycheproof, NIST CAVP and the RFCs' own vectors.
+//! One conformance suite for every provider: Wycheproof, NIST CAVP and the RFCs' own vectors, for packets and for IKE.
 //!
 //! [`conformance`] runs them all on one provider and counts what ran, what was skipped and why; [`differential()`] compares
 //! two providers on random work. A test asserts [`Report::assert`], which names the number of cases of each family, so that
@@ -15,6 +15,7 @@ mod check;
 mod contract;
 mod differential;
 mod expected;
+mod prf;
 mod random;
 mod report;
 mod rfc;
@@ -35,5 +36,6 @@ pub fn conformance(provider: &dyn Provider) -> Report {
     cavp::run(provider, &mut report);
     rfc::run(provider, &mut report);
     contract::run(provider, &mut report);
+    prf::run(provider, &mut report);
     report
 }
