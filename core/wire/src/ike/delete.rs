@@ -1,0 +1,109 @@
+//! Delete payload (RFC 7296 section 3.11).
+
+use super::{Fault, PayloadType, ProtocolId, WriteError, Writer};
+
+/// SAs that the sender no longer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delete<'a> {
+    protocol: ProtocolId,
+    spi_size: u8,
+    count: u16,
+    spis: &'a [u8],
+}
+
+impl<'a> Delete<'a> {
+    /// The IKE SA of the message.
+    pub const IKE_SA: Self = Self { protocol: ProtocolId::IKE, spi_size: 0, count: 0, spis: &[] };
+
+    /// Child SAs of one protocol, by the SPIs that we expect in packets. `None` if `protocol` is not that of a Child SA, or
+    /// there are more than 65,535 SPIs.
+    pub fn children(protocol: ProtocolId, spis: &'a [[u8; 4]]) -> Option<Self> {
+        let count = u16::try_from(spis.len()).ok().filter(|_| protocol.is_child())?;
+        Some(Self { protocol, spi_size: 4, count, spis: spis.as_flattened() })
+    }
+
+    /// The Delete payload with this `body`.
+    pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
+        let truncated = Fault::BodyTruncated { payload: PayloadType::DELETE, len: body.len(), least: 4 };
+        let (&[protocol, spi_size, hi, lo], spis) = body.split_first_chunk().ok_or(truncated)?;
+        let (protocol, count) = (ProtocolId(protocol), u16::from_be_bytes([hi, lo]));
+        let is_right = match protocol {
+            ProtocolId::IKE => spi_size == 0,
+            ProtocolId::AH | ProtocolId::ESP => spi_size == 4,
+            _ => true,
+        };
+        if !is_right {
+            return Err(Fault::DeleteSpiSize { protocol, claimed: spi_size });
+        }
+        let expected = usize::from(spi_size).saturating_mul(count.into());
+        if expected != spis.len() || (spi_size == 0 && count != 0) {
+            return Err(Fault::DeleteCount { claimed: count, len: spis.len() });
+        }
+        Ok(Self { protocol, spi_size, count, spis })
+    }
+
+    /// The protocol of the SAs.
+    #[inline]
+    pub fn protocol(&self) -> ProtocolId {
+        self.protocol
+    }
+
+    /// Each SPI: 4 bytes for AH and ESP, none for IKE, any length of an unknown protocol.
+    pub fn spis(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        // With a length of 0 there are no bytes to be cut.
+        self.spis.chunks_exact(usize::from(self.spi_size).max(1))
+    }
+
+    pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        out.u8(self.protocol.0)?;
+        out.u8(self.spi_size)?;
+        out.u16(self.count)?;
+        out.bytes(self.spis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn several_spis_of_one_protocol() {
+        let body = [3, 4, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8];
+        let delete = Delete::parse(&body).unwrap();
+        let spis: Vec<_> = delete.spis().collect();
+        assert_eq!((delete.protocol(), spis), (ProtocolId::ESP, std::vec![&body[4..8], &body[8..]]));
+        assert_eq!(Delete::children(ProtocolId::ESP, &[[1, 2, 3, 4], [5, 6, 7, 8]]), Some(delete));
+        assert_eq!(Delete::children(ProtocolId::IKE, &[]), None);
+        assert_eq!(Delete::children(ProtocolId::AH, &[[0; 4]; 65_536]), None);
+    }
+
+    #[test]
+    fn the_ike_sa_has_no_spi() {
+        assert_eq!(Delete::parse(&[1, 0, 0, 0]), Ok(Delete::IKE_SA));
+        assert_eq!(Delete::IKE_SA.spis().len(), 0);
+        let wrong = |claimed| Err(Fault::DeleteSpiSize { protocol: ProtocolId::IKE, claimed });
+        assert_eq!(Delete::parse(&[1, 8, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]), wrong(8));
+        assert_eq!(Delete::parse(&[1, 0, 0, 1]), Err(Fault::DeleteCount { claimed: 1, len: 0 }));
+    }
+
+    #[test]
+    fn cve_2023_38712_counts_and_lengths_that_do_not_agree() {
+        let mut body = [3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for len in 4..body.len() {
+            for count in 0..=u16::MAX {
+                body[2..4].copy_from_slice(&count.to_be_bytes());
+                let is_right = usize::from(count) * 4 == len - 4;
+                assert_eq!(Delete::parse(&body[..len]).is_ok(), is_right, "{count} {len}");
+            }
+        }
+        for size in 0..=255 {
+            let wrong = Fault::DeleteSpiSize { protocol: ProtocolId::AH, claimed: size };
+            let expected = if size == 4 { Ok(()) } else { Err(wrong) };
+            assert_eq!(Delete::parse(&[2, size, 0, 0]).map(|_| ()), expected);
+        }
+        // Sizes of a protocol that is not known here.
+        assert_eq!(Delete::parse(&[9, 0, 255, 255]), Err(Fault::DeleteCount { claimed: 65_535, len: 0 }));
+        assert_eq!(Delete::parse(&[9, 3, 0, 1, 7, 8, 9]).unwrap().spis().next(), Some(&[7, 8, 9][..]));
+    }
+}
