@@ -150,9 +150,9 @@ impl KexMethod {
         }
     }
 
-    /// For providers: draws a private value of [`private_len`](Self::private_len) bytes and gives it to `make`, again while
-    /// `make` says that it is out of range. Big-endian for MODP and ECP, as it is for X25519 and X448, so that two providers make
-    /// the same of the same random bytes. Refused if nothing suits.
+    /// For providers: draws a private value of [`private_len`](Self::private_len) bytes and gives it to `make`, again if it is
+    /// zero and while `make` says that it is out of range. Big-endian for MODP and ECP, as it is for X25519 and X448, so that
+    /// two providers make the same of the same random bytes. Refused if nothing suits.
     pub fn draw_private<T>(
         self,
         rng: &mut dyn Rng,
@@ -166,19 +166,29 @@ impl KexMethod {
             if let (Self::EcpP521, Some(top)) = (self, private.first_mut()) {
                 *top &= 1;
             }
-            if let Some(made) = make(private) {
+            let bits = private.iter().fold(0, |bits, byte| bits | byte);
+            if let (1.., Some(made)) = (bits, make(private)) {
                 return Ok(made);
             }
         }
         Err(KeyError::Refused)
     }
 
-    /// For providers: whether a peer's public value has the method's length.
-    pub fn check_len(self, peer: &[u8]) -> Result<(), KexError> {
-        match (self.public_len(), peer.len()) {
-            (expected, given) if expected == given => Ok(()),
-            (expected, given) => Err(KexError::Length { expected, given }),
+    /// For providers: the recipient's tests of a public value that need no curve, which are its length and, for MODP, that
+    /// 1 < y < p - 1. As the primes are safe primes, no other value is of small order (RFC 6989 section 2.1).
+    pub fn check_public(self, peer: &[u8]) -> Result<(), KexError> {
+        let (expected, given) = (self.public_len(), peer.len());
+        if expected != given {
+            return Err(KexError::Length { expected, given });
         }
+        let Some(([prime @ .., low], [peer @ .., peer_low])) = self.modp_prime().map(|prime| (prime, peer))
+        else {
+            return Ok(());
+        };
+        // Numbers of one length compare like their bytes. The prime is odd: p - 1 differs from it in the lowest byte only.
+        let above_one = peer.iter().any(|byte| *byte != 0) || *peer_low > 1;
+        let below_last = (peer, *peer_low) < (prime, low & 0xFE);
+        if above_one && below_last { Ok(()) } else { Err(KexError::OutOfRange) }
     }
 }
 
@@ -245,6 +255,7 @@ pub trait KexSecret: Send {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use alloc::vec::Vec;
 
     /// Answers with one byte, and counts.
@@ -280,9 +291,28 @@ mod tests {
 
     #[test]
     fn a_source_that_never_suits_is_given_up() {
-        let mut rng = Fixed(0, 0);
-        let nothing: Result<(), _> = KexMethod::Modp2048.draw_private(&mut rng, |_| None);
-        assert_eq!((nothing, rng.1), (Err(KeyError::Refused), MAX_DRAWS));
+        for (byte, taken) in [(0, Some(())), (7, None)] {
+            let mut rng = Fixed(byte, 0);
+            let nothing = KexMethod::Modp2048.draw_private(&mut rng, |_| taken);
+            assert_eq!((nothing, rng.1), (Err(KeyError::Refused), MAX_DRAWS));
+        }
+    }
+
+    #[test]
+    fn a_modp_value_is_between_one_and_the_last() {
+        let method = KexMethod::Modp2048;
+        let prime = method.modp_prime().unwrap();
+        let small = |low| [&[0; 255][..], &[low]].concat();
+        let near = |low| [&prime[..255], &[low]].concat();
+        assert_eq!(prime[255], 0xFF);
+        for refused in [small(0), small(1), near(0xFE), near(0xFF), vec![0xFF; 256]] {
+            assert_eq!(method.check_public(&refused), Err(KexError::OutOfRange), "{refused:02x?}");
+        }
+        for taken in [small(2), near(0xFD), near(0), [&[0x80][..], &[0; 255]].concat()] {
+            assert_eq!(method.check_public(&taken), Ok(()), "{taken:02x?}");
+        }
+        let (expected, given) = (256, 255);
+        assert_eq!(method.check_public(&prime[1..]), Err(KexError::Length { expected, given }));
     }
 
     #[test]

@@ -1,17 +1,23 @@
 //! The one door to the C library: safe wrappers, and all `unsafe` of this crate.
 //!
-//! Every wrapper owns its C struct on the heap ([`Wiped`]): the struct never moves and is wiped when it is dropped. What a
-//! call takes is fixed by its Rust types (whole blocks for CBC, one buffer in place), and a failure of the library comes
-//! out as `false` or `None`. No call allocates once the key stands, except that a thread's first failed
-//! [`Aead::open`] makes the library set up that thread's error queue.
+//! Every wrapper owns its C struct on the heap ([`Wiped`], or one that the library makes and wipes): the struct never moves and
+//! is wiped when it is dropped. What a call takes is fixed by its Rust types (whole blocks for CBC, one buffer in place), and a
+//! failure of the library comes out as `false`, `None` or an error. No call with a key of a packet allocates once the key stands,
+//! except that a thread's first failed [`Aead::open`] makes the library set up that thread's error queue.
 
 mod aead;
 mod aes;
+mod bn;
+mod ec;
 mod hash;
+mod x25519;
 
 pub(crate) use aead::{Aead, AeadKind};
 pub(crate) use aes::{AesDecrypt, AesEncrypt, BLOCK, Block};
+pub(crate) use bn::mod_exp;
+pub(crate) use ec::{Curve, EcKey, EcdhError};
 pub(crate) use hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+pub(crate) use x25519::{X25519, x25519, x25519_public};
 
 use core::ffi::c_void;
 use core::ops::{Deref, DerefMut};

@@ -1,6 +1,6 @@
 //! AWS-LC as a provider: the fastest on servers.
 //!
-//! Has all algorithms but DES, 3DES and MD5; for those put another provider behind it ([`casemate_crypto::Providers`]).
+//! Has all algorithms but DES, 3DES, MD5 and Curve448; for those put another provider behind it ([`casemate_crypto::Providers`]).
 //! Calls the C library directly (crate `aws-lc-sys`), because the safe crate above it neither truncates an AES-GCM tag nor
 //! takes a CTR counter block. A key may be used by all cores at once, and nothing allocates for a packet. `unsafe` is in
 //! its `ffi` module alone.
@@ -12,12 +12,13 @@ mod ccm;
 mod cipher;
 mod ffi;
 mod hmac;
+mod kex;
 #[cfg(test)]
 mod tests;
 
 use casemate_crypto::{
-    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EncryptThenMac, EtmKey, KeyError, MacAlg, MacKey,
-    MacKind, Outcome, Provider,
+    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EncryptThenMac, EtmKey, KexMethod, KexSecret, KeyError,
+    MacAlg, MacKey, MacKind, Outcome, Provider, Rng,
 };
 use ffi::AeadKind;
 
@@ -82,6 +83,10 @@ impl Provider for AwsLc {
             _ => Some(self.cipher(cipher, cipher_key)?),
         };
         Ok(Box::new(EncryptThenMac::new(cipher, self.mac(mac, mac_key)?)))
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        kex::secret(method, rng)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The algorithms of ESP and AH from the RustCrypto crates: portable, `no_std`, no unsafe code of its own.
+//! The algorithms of ESP, AH and IKE from the RustCrypto crates (X25519 from dalek): portable, `no_std`, no unsafe code of its own.
 //!
 //! Runs wherever Rust does; uses the AES, carry-less multiplication and SHA instructions of the processor where it finds
 //! them, and constant-time code where it does not. DES, 3DES and MD5 are in `casemate-legacy`.
@@ -18,15 +18,18 @@ mod chain_mac;
 mod cmac;
 mod combined;
 mod ctr;
+mod ecp;
 mod etm;
 mod gcm;
 mod gmac;
 mod hmac;
 mod lanes;
 mod mac;
+mod modp;
 mod provider;
 #[cfg(test)]
 mod wiped;
+mod x25519;
 mod xcbc;
 
 pub use provider::{RUSTCRYPTO, RustCrypto};

@@ -1,9 +1,10 @@
 //! The door: from an algorithm's name to a key of it.
 
-use crate::{cbc, ccm, chacha, cmac, ctr, etm, gcm, gmac, hmac, xcbc};
+use crate::{cbc, ccm, chacha, cmac, ctr, ecp, etm, gcm, gmac, hmac, modp, x25519, xcbc};
 use alloc::boxed::Box;
 use casemate_crypto::{
-    AeadAlg, AeadKey, CipherAlg, CipherKey, EtmKey, KeyError, MacAlg, MacKey, MacKind, Provider,
+    AeadAlg, AeadKey, CipherAlg, CipherKey, EtmKey, KexMethod, KexSecret, KeyError, MacAlg, MacKey, MacKind,
+    Provider, Rng,
 };
 
 /// The RustCrypto algorithms as a [`Provider`].
@@ -46,6 +47,22 @@ impl Provider for RustCrypto {
         mac_key: &[u8],
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         etm::key(cipher, cipher_key, mac, mac_key)
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        match method {
+            KexMethod::Modp1536
+            | KexMethod::Modp2048
+            | KexMethod::Modp3072
+            | KexMethod::Modp4096
+            | KexMethod::Modp6144
+            | KexMethod::Modp8192 => modp::secret(method, rng),
+            KexMethod::EcpP256 => ecp::secret::<p256::NistP256>(method, rng),
+            KexMethod::EcpP384 => ecp::secret::<p384::NistP384>(method, rng),
+            KexMethod::EcpP521 => ecp::secret::<p521::NistP521>(method, rng),
+            KexMethod::X25519 => x25519::secret(rng),
+            KexMethod::X448 => Err(KeyError::Unsupported),
+        }
     }
 }
 

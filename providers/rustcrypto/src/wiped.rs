@@ -26,4 +26,11 @@ fn every_key_is_wiped_on_drop() {
     wiped::<sha2::Sha256>();
     wiped::<sha2::Sha384>();
     wiped::<sha2::Sha512>();
+    // A MODP exponent is in `Zeroizing` by its type.
+    wiped::<x25519_dalek::StaticSecret>();
+    wiped::<x25519_dalek::SharedSecret>();
+    wiped::<p256::SecretKey>();
+    wiped::<p384::SecretKey>();
+    wiped::<p521::SecretKey>();
+    wiped::<p256::ecdh::SharedSecret>();
 }

@@ -5,6 +5,7 @@
 
 use crate::algorithms::{aeads, ciphers, macs};
 use crate::check::same;
+use crate::kex_contract;
 use crate::random::Random;
 use crate::report::{Family, Report};
 use casemate_crypto::{
@@ -19,6 +20,7 @@ pub fn differential(a: &dyn Provider, b: &dyn Provider, seed: u64) -> Report {
     let mut report = Report::new(&format!("{} and {}", a.name(), b.name()));
     let random = &mut Random(seed);
     report.families.extend([aead(a, b, random), cipher(a, b, random), mac(a, b, random), etm(a, b, random)]);
+    report.families.push(kex_contract::differential(a, b, random));
     report
 }
 

@@ -1,6 +1,6 @@
 //! How many cases of each family run. A number changes only together with the data or with what a provider offers.
 
-/// [`conformance`](crate::conformance) of a provider that has everything but DES, 3DES and MD5.
+/// [`conformance`](crate::conformance) of a provider that has everything but DES, 3DES, MD5 and Curve448.
 pub const MODERN: &[(&str, usize)] = &[
     ("wycheproof/aes_gcm", 197),
     ("wycheproof/aes_ccm", 18),
@@ -58,6 +58,14 @@ pub const MODERN: &[(&str, usize)] = &[
     ("prf/rfc-4615", 3),
     ("cavp/ikev2.rsp", 10),
     ("contract/prf", 6),
+    ("wycheproof/ecdh_secp256r1_ecpoint", 346),
+    ("wycheproof/ecdh_secp384r1_ecpoint", 787),
+    ("wycheproof/ecdh_secp521r1_ecpoint", 648),
+    ("wycheproof/x25519", 518),
+    ("rfc/5903", 6),
+    ("rfc/8031", 2),
+    ("python/modp", 24),
+    ("contract/kex", 10),
 ];
 
 /// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.
@@ -70,10 +78,11 @@ pub const LEGACY: &[(&str, usize)] = &[
     ("contract/etm", 3),
 ];
 
-/// [`differential`](crate::differential()) of two providers that both have everything but DES, 3DES and MD5.
+/// [`differential`](crate::differential()) of two providers that both have everything but DES, 3DES, MD5 and Curve448.
 pub const DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/aead", 114),
     ("differential/cipher", 36),
     ("differential/mac", 144),
     ("differential/etm", 378),
+    ("differential/kex", 40),
 ];

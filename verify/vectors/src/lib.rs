@@ -15,6 +15,8 @@ mod check;
 mod contract;
 mod differential;
 mod expected;
+mod kex;
+mod kex_contract;
 mod prf;
 mod random;
 mod report;
@@ -37,5 +39,7 @@ pub fn conformance(provider: &dyn Provider) -> Report {
     rfc::run(provider, &mut report);
     contract::run(provider, &mut report);
     prf::run(provider, &mut report);
+    kex::run(provider, &mut report);
+    kex_contract::run(provider, &mut report);
     report
 }

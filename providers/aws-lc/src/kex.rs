@@ -1,0 +1,117 @@
+//! Key exchange: MODP (RFC 3526), ECP (RFC 5903) and X25519 (RFC 8031). Curve448 is not in the library.
+
+use crate::ffi::{Curve, EcKey, EcdhError, X25519, mod_exp, wipe, x25519, x25519_public};
+use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Rng, SecretBytes};
+
+/// Our side of an exchange by `method`.
+pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+    match method {
+        KexMethod::Modp1536
+        | KexMethod::Modp2048
+        | KexMethod::Modp3072
+        | KexMethod::Modp4096
+        | KexMethod::Modp6144
+        | KexMethod::Modp8192 => modp(method, rng),
+        KexMethod::EcpP256 => ecp(method, Curve::P256, rng),
+        KexMethod::EcpP384 => ecp(method, Curve::P384, rng),
+        KexMethod::EcpP521 => ecp(method, Curve::P521, rng),
+        KexMethod::X25519 => montgomery(rng),
+        KexMethod::X448 => Err(KeyError::Unsupported),
+    }
+}
+
+struct Modp {
+    method: KexMethod,
+    prime: &'static [u8],
+    private: SecretBytes,
+    public: Vec<u8>,
+}
+
+fn modp(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+    let prime = method.modp_prime().ok_or(KeyError::Unsupported)?;
+    let private = method.draw_private(rng, |bytes| Some(SecretBytes::new(bytes)))?;
+    let mut public = vec![0; method.public_len()];
+    mod_exp(&[2], private.expose(), prime, &mut public).ok_or(KeyError::Refused)?;
+    Ok(Box::new(Modp { method, prime, private, public }))
+}
+
+impl KexSecret for Modp {
+    fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
+        self.method.check_public(peer)?;
+        taken(self.method, |out| {
+            mod_exp(peer, self.private.expose(), self.prime, out).ok_or(KexError::Failed)
+        })
+    }
+}
+
+struct Ecp {
+    method: KexMethod,
+    private: EcKey,
+    public: Vec<u8>,
+}
+
+fn ecp(method: KexMethod, curve: Curve, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+    let private = method.draw_private(rng, |bytes| EcKey::new(curve, bytes))?;
+    let public = private.public(method.public_len()).ok_or(KeyError::Refused)?;
+    Ok(Box::new(Ecp { method, private, public }))
+}
+
+impl KexSecret for Ecp {
+    fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
+        self.method.check_public(peer)?;
+        taken(self.method, |out| {
+            self.private.agree(peer, out).map_err(|why| match why {
+                EcdhError::NotOnCurve => KexError::NotOnCurve,
+                EcdhError::Failed => KexError::Failed,
+            })
+        })
+    }
+}
+
+struct Montgomery {
+    private: SecretBytes,
+    public: [u8; X25519],
+}
+
+fn montgomery(rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+    let (private, public) = KexMethod::X25519.draw_private(rng, |bytes| {
+        let public = x25519_public(bytes.first_chunk()?);
+        Some((SecretBytes::new(bytes), public))
+    })?;
+    Ok(Box::new(Montgomery { private, public }))
+}
+
+impl KexSecret for Montgomery {
+    fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
+        KexMethod::X25519.check_public(peer)?;
+        taken(KexMethod::X25519, |out| {
+            let private = self.private.expose().first_chunk().ok_or(KexError::Failed)?;
+            let (peer, out) = peer.first_chunk().zip(out.first_chunk_mut()).ok_or(KexError::Failed)?;
+            // RFC 8031 section 3.2: the top bit is masked and values that are not canonical are taken; the library does both.
+            if x25519(private, peer, out) { Ok(()) } else { Err(KexError::AllZero) }
+        })
+    }
+}
+
+/// The shared secret that `write` puts into a buffer, which is wiped.
+fn taken(
+    method: KexMethod,
+    write: impl FnOnce(&mut [u8]) -> Result<(), KexError>,
+) -> Result<SecretBytes, KexError> {
+    let mut buffer = vec![0; method.shared_len()];
+    let shared = write(&mut buffer).map(|()| SecretBytes::new(&buffer));
+    wipe(&mut buffer);
+    shared
+}

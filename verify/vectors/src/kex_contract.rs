@@ -1,0 +1,118 @@
+//! What `casemate-crypto` asks of a key exchange beyond right answers, and two providers with each other.
+
+use crate::check::{key, same};
+use crate::kex::{Script, refused, shown};
+use crate::random::Random;
+use crate::report::{Family, Report};
+use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Provider};
+
+/// Checks every method of the provider.
+pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
+    let mut family = Family::new("contract/kex");
+    for method in KexMethod::ALL {
+        let made = provider.kex(method, &mut Script(&[&private(method, 1)]));
+        if let Some(result) = key(&mut family, &format!("no {method}"), made) {
+            family.ran(&method.to_string(), result.and_then(|secret| check(provider, method, secret)));
+        }
+    }
+    report.families.push(family);
+}
+
+fn private(method: KexMethod, first: u8) -> Vec<u8> {
+    (0..method.private_len()).map(|at| first.wrapping_add((at * 37) as u8)).collect()
+}
+
+fn check(provider: &dyn Provider, method: KexMethod, secret: Box<dyn KexSecret>) -> Result<(), String> {
+    let make = |bytes: &[&[u8]]| provider.kex(method, &mut Script(bytes)).map_err(|why| why.to_string());
+    let (one, other) = (private(method, 1), private(method, 2));
+    same("length of the public value", &secret.public().len(), &method.public_len())?;
+    let (public, peer) = (secret.public().to_vec(), make(&[&other])?);
+    let from_peer = shown(secret.agree(peer.public()));
+    same("length of the shared secret", &from_peer.as_ref().map(Vec::len), &Ok(method.shared_len()))?;
+    same("shared secret of both", &from_peer, &shown(peer.agree(&public)))?;
+    for given in [0, 1, method.public_len() - 1, method.public_len() + 1] {
+        let length = KexError::Length { expected: method.public_len(), given };
+        refused(make(&[&one])?, &vec![1; given], length)?;
+    }
+    for (value, why) in bad_values(method, &public) {
+        refused(make(&[&one])?, &value, why)?;
+    }
+    let zero = vec![0; method.private_len()];
+    same("key from zeros", &provider.kex(method, &mut Script(&[&zero])).err(), &Some(KeyError::Refused))?;
+    let again = make(&[&zero, &one])?;
+    same("public value of the second draw", again.public(), &public[..])?;
+    if let KexMethod::EcpP256 | KexMethod::EcpP384 | KexMethod::EcpP521 = method {
+        let again = make(&[&vec![0xFF; method.private_len()], &one])?;
+        same("public value after a draw above the order", again.public(), &public[..])?;
+    }
+    Ok(())
+}
+
+/// Values of right length that must be refused.
+fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
+    let len = method.public_len();
+    let low = |low: u8| [&vec![0; len - 1][..], &[low]].concat();
+    if let Some(prime) = method.modp_prime() {
+        let near = |by: i8| {
+            let mut value = prime.to_vec();
+            let (end, carry) = prime[len - 1].overflowing_add_signed(by);
+            value[len - 1] = end;
+            // The primes end in eight bytes of ones: what is added to them goes up to the ninth.
+            if carry {
+                value[len - 8..].fill(0);
+                value[len - 9] += 1;
+            }
+            value
+        };
+        let values = vec![low(0), low(1), near(-1), near(0), near(1), vec![0xFF; len]];
+        return values.into_iter().map(|value| (value, KexError::OutOfRange)).collect();
+    }
+    match method {
+        KexMethod::X25519 | KexMethod::X448 => {
+            // Zero and one are of low order, in little-endian order, and so is p - 1; p and p + 1 are other names of the first two.
+            let one = [&[1][..], &vec![0; len - 1]].concat();
+            let values = vec![vec![0; len], one];
+            values.into_iter().map(|value| (value, KexError::AllZero)).collect()
+        }
+        _ => {
+            let mut off = public.to_vec();
+            off[len - 1] ^= 1;
+            let (x, y) = public.split_at(len / 2);
+            let values = vec![off, [y, x].concat(), vec![0; len], low(1), vec![0xFF; len]];
+            values.into_iter().map(|value| (value, KexError::NotOnCurve)).collect()
+        }
+    }
+}
+
+/// One provider's side against the other's. A case is one exchange of a method that both have.
+pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    const ROUNDS: usize = 4;
+    let mut family = Family::new("differential/kex");
+    for method in KexMethod::ALL {
+        for round in 0..ROUNDS {
+            let (one, other) = (random.bytes(method.private_len()), random.bytes(method.private_len()));
+            let make = |p: &dyn Provider, bytes: &[u8]| p.kex(method, &mut Script(&[bytes]));
+            match [make(a, &one), make(b, &one), make(a, &other), make(b, &other)] {
+                [Ok(a_one), Ok(b_one), Ok(a_other), Ok(b_other)] => {
+                    let result = exchange([a_one, b_one], [a_other, b_other]);
+                    family.ran(&format!("{method}, round {round}"), result);
+                }
+                [Err(KeyError::Unsupported), ..] | [_, Err(KeyError::Unsupported), ..] => {
+                    family.skip("not in both providers");
+                }
+                _ => family.ran(&method.to_string(), Err("a key was refused".into())),
+            }
+        }
+    }
+    family
+}
+
+fn exchange(one: [Box<dyn KexSecret>; 2], other: [Box<dyn KexSecret>; 2]) -> Result<(), String> {
+    same("public values", one[0].public(), one[1].public())?;
+    same("the other's public values", other[0].public(), other[1].public())?;
+    let (from, to) = (one[0].public().to_vec(), other[0].public().to_vec());
+    let [a, b] = one.map(|secret| shown(secret.agree(&to)));
+    let [c, d] = other.map(|secret| shown(secret.agree(&from)));
+    same("shared secrets", &[&b, &c, &d], &[&a; 3])?;
+    a.map(|_| ()).map_err(|why| why.to_string())
+}

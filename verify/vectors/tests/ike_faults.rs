@@ -1,0 +1,159 @@
+//! The suite itself, for IKE: a provider with a fault built into its PRFs or its key exchange must not pass.
+
+use casemate_crypto::{
+    AeadAlg, AeadKey, CipherAlg, CipherKey, KexError, KexMethod, KexSecret, KeyError, MacAlg, MacKey, PrfAlg,
+    PrfError, PrfKey, PrfOutput, Provider, Rng, SecretBytes,
+};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_vectors::{conformance, differential};
+
+/// What is wrong with [`Faulty`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    /// A PRF key is cut to the preferred length.
+    CutKey,
+    /// AES-CMAC-PRF-128 pads a short key as AES-XCBC-PRF-128 does.
+    PaddedKey,
+    /// Only the first part goes into the PRF.
+    FirstPart,
+    /// An output is one byte short.
+    ShortOutput,
+    /// A public value that is too long is cut.
+    CutPublic,
+    /// A shared secret comes out of any public value.
+    AnyPublic,
+    /// 1 and p - 1 are taken.
+    Edges,
+    /// A shared secret of zeros is taken.
+    Zeros,
+    /// A public value with its last bit set is refused, as if RFC 8031 did not ask for masking it.
+    NoMask,
+    /// Zeros at the front of a shared secret are dropped.
+    Stripped,
+    /// The caller's random source is not used.
+    OwnRandom,
+}
+
+struct Faulty(Fault);
+
+impl Provider for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn aead(&self, _: AeadAlg, _: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+
+    fn cipher(&self, _: CipherAlg, _: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+
+    fn mac(&self, _: MacAlg, _: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+
+    fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        let mut key = key.to_vec();
+        match self.0 {
+            Fault::CutKey => key.truncate(alg.key_len()),
+            Fault::PaddedKey if alg == PrfAlg::AesCmac && key.len() < 16 => key.resize(16, 0),
+            _ => {}
+        }
+        Ok(Box::new(FaultyPrf(self.0, RUSTCRYPTO.prf(alg, &key)?)))
+    }
+
+    /// One method of each kind: the suite runs once for each fault.
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        if !matches!(method, KexMethod::Modp2048 | KexMethod::EcpP256 | KexMethod::X25519) {
+            return Err(KeyError::Unsupported);
+        }
+        let secret = match self.0 {
+            Fault::OwnRandom => RUSTCRYPTO.kex(method, &mut Sevens)?,
+            _ => RUSTCRYPTO.kex(method, rng)?,
+        };
+        Ok(Box::new(FaultyKex(self.0, method, secret)))
+    }
+}
+
+struct Sevens;
+
+impl Rng for Sevens {
+    fn public(&mut self, out: &mut [u8]) {
+        out.fill(7);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        out.fill(7);
+    }
+}
+
+struct FaultyPrf(Fault, Box<dyn PrfKey>);
+
+impl PrfKey for FaultyPrf {
+    fn prf(&self, parts: &[&[u8]]) -> Result<PrfOutput, PrfError> {
+        let parts = if self.0 == Fault::FirstPart { parts.get(..1).unwrap_or_default() } else { parts };
+        let output = self.1.prf(parts)?;
+        let (last, front) = output.expose().split_last().ok_or(PrfError::Failed)?;
+        let whole = [front, &[*last][..]].concat();
+        Ok(PrfOutput::from_slice(if self.0 == Fault::ShortOutput { front } else { &whole }))
+    }
+}
+
+struct FaultyKex(Fault, KexMethod, Box<dyn KexSecret>);
+
+impl KexSecret for FaultyKex {
+    fn public(&self) -> &[u8] {
+        self.2.public()
+    }
+
+    fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
+        let Self(fault, method, secret) = *self;
+        let masked = method == KexMethod::X25519 && peer.last().is_some_and(|last| last & 0x80 != 0);
+        let peer =
+            if fault == Fault::CutPublic { peer.get(..method.public_len()).unwrap_or(peer) } else { peer };
+        let edge = method.modp_prime().is_some_and(|prime| prime.first() == peer.first());
+        let zeros = SecretBytes::new(&vec![0; method.shared_len()]);
+        match (fault, secret.agree(peer)) {
+            (Fault::NoMask, _) if masked => Err(KexError::OutOfRange),
+            (Fault::Stripped, Ok(shared)) => {
+                let zeros = shared.expose().iter().take_while(|byte| **byte == 0).count();
+                Ok(SecretBytes::new(shared.expose().get(zeros..).unwrap_or_default()))
+            }
+            (Fault::AnyPublic, Err(KexError::NotOnCurve)) => Ok(zeros),
+            (Fault::Edges, Err(KexError::OutOfRange)) if edge => Ok(zeros),
+            (Fault::Zeros, Err(KexError::AllZero)) => Ok(zeros),
+            (_, agreed) => agreed,
+        }
+    }
+}
+
+#[test]
+fn every_fault_is_noticed() {
+    let faults: [(Fault, &[&str]); 11] = [
+        (Fault::CutKey, &["prf/rfc-4434", "prf/rfc-4615", "contract/prf"]),
+        (Fault::PaddedKey, &["prf/rfc-4615"]),
+        (Fault::FirstPart, &["prf/rfc-4434", "cavp/ikev2.rsp", "contract/prf"]),
+        (Fault::ShortOutput, &["prf/rfc-2202-sha1", "prf/rfc-4231-sha512", "cavp/ikev2.rsp"]),
+        (Fault::CutPublic, &["contract/kex"]),
+        (Fault::AnyPublic, &["wycheproof/ecdh_secp256r1_ecpoint", "contract/kex"]),
+        (Fault::Edges, &["contract/kex"]),
+        (Fault::Zeros, &["wycheproof/x25519", "contract/kex"]),
+        (Fault::NoMask, &["wycheproof/x25519"]),
+        (Fault::Stripped, &["python/modp"]),
+        (Fault::OwnRandom, &["rfc/5903", "rfc/8031", "python/modp"]),
+    ];
+    for (fault, by) in faults {
+        let report = conformance(&Faulty(fault));
+        let noticed: Vec<_> = report.families.iter().filter(|family| !family.failures.is_empty()).collect();
+        let noticed: Vec<_> = noticed.iter().map(|family| family.name.as_str()).collect();
+        assert!(by.iter().all(|family| noticed.contains(family)), "{fault:?} is noticed only by {noticed:?}");
+    }
+}
+
+#[test]
+fn a_random_source_that_is_not_used_is_noticed() {
+    let report = differential(&RUSTCRYPTO, &Faulty(Fault::OwnRandom), 1);
+    let failures = report.failures();
+    assert!(failures.iter().any(|line| line.starts_with("differential/kex")), "{failures:?}");
+}
