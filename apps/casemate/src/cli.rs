@@ -35,6 +35,7 @@ outlive the program, so such SAs are refused unless --counters names a file that
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   casemate inspect wire.pcapng --xfrm tunnel.xfrm
+  casemate inspect wire.pcapng --ike-keys ikev2_decryption_table
   casemate inspect wire.pcapng --xfrm tunnel.xfrm --json | jq 'select(.verdict == \"drop\")'
   casemate inspect wire.pcap --xfrm tunnel.xfrm --write opened.pcapng && wireshark opened.pcapng
   tcpdump -w - esp | casemate inspect - --xfrm tunnel.xfrm
@@ -46,7 +47,7 @@ Verdicts:
   held       a fragment, kept until its datagram is whole
   dummy      traffic-flow confidentiality: rightly nothing in it
   keepalive  NAT keepalive
-  ike        IKE on the UDP encapsulation port
+  ike        an IKE message (UDP ports 500 and 4500); with --ike-keys its encrypted payloads are opened
   cut        captured in part only (use a larger snap length)
   other      no IP packet, such as ARP
 
@@ -127,8 +128,11 @@ pub struct InspectArgs {
     #[arg(value_name = "CAPTURE")]
     pub capture: PathBuf,
     /// The states, as lines of ip-xfrm(8).
+    #[arg(long, value_name = "FILE", required_unless_present = "ike_keys")]
+    pub xfrm: Option<PathBuf>,
+    /// Keys of IKE SAs, as rows of Wireshark's ikev2_decryption_table.
     #[arg(long, value_name = "FILE")]
-    pub xfrm: PathBuf,
+    pub ike_keys: Option<PathBuf>,
     /// One JSON object a line.
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod cli;
 pub mod demo;
 pub mod failure;
+pub mod ike;
 pub mod inspect;
 pub mod manual;
 pub mod providers;

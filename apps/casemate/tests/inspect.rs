@@ -138,9 +138,9 @@ fn gallery() -> Vec<(Vec<u8>, String, String)> {
             "keepalive 192.0.2.1 > 192.0.2.2 udp".into(),
         ),
         (
-            udp(4500, &[0; 40]),
-            r#""proto":"udp","verdict":"ike""#.into(),
-            "ike       192.0.2.1 > 192.0.2.2 udp".into(),
+            udp(4500, &[0; 12]),
+            r#""proto":"udp","verdict":"ike","ike":{"fault":{"name":"header-truncated","text":"8 bytes are too few for an IKE header"}}"#.into(),
+            "ike       192.0.2.1 > 192.0.2.2 udp: no IKEv2 message: 8 bytes are too few for an IKE header".into(),
         ),
         (
             b"\x45\0\0\x40abc".to_vec(),

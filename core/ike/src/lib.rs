@@ -9,4 +9,4 @@ extern crate alloc;
 
 mod sk;
 
-pub use sk::{SkError, SkKey, SkSuite};
+pub use sk::{NotSealed, SkError, SkKey, SkSuite};

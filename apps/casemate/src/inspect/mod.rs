@@ -7,26 +7,30 @@ mod sight;
 use crate::capture::{CaptureError, NotIp, Reader, Writer, ip_packet};
 use crate::cli::InspectArgs;
 use crate::failure::Failure;
+use crate::ike::decode::Decoder;
+use crate::ike::keys::KeyTable;
 use crate::xfrm::XfrmFile;
 use engine::{Engine, Verdict};
 use report::{Outcome, Report};
+use sight::ike_message;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 /// Inspects a capture; lines go to standard output, the summary and warnings to standard error.
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let file = XfrmFile::load(&args.xfrm).map_err(Failure::bad_input)?;
-    for warning in file.warnings_at(&args.xfrm) {
-        eprintln!("casemate: warning: {warning}");
-    }
-    let engine = Engine::new(&file, &args.xfrm, !args.no_replay)?;
+    let engine = match &args.xfrm {
+        Some(path) => engine(path, !args.no_replay)?,
+        None => Engine::new(&XfrmFile::default(), Path::new(""), !args.no_replay)?,
+    };
+    let keys = args.ike_keys.as_deref().map(KeyTable::load).transpose().map_err(Failure::bad_input)?;
+    let ike = Decoder::new(keys.unwrap_or_default());
     let wrong_capture = |why: String| Failure::bad_input(format!("{}: {why}", args.capture.display()));
     // Before anything is written, so that a wrong name destroys nothing.
     let reader = Reader::new(open(&args.capture)?).map_err(|error| wrong_capture(error.to_string()))?;
     let opened = args.write.as_deref().map(|path| create(path, &args.capture)).transpose()?;
     let report = Report::new(BufWriter::new(io::stdout().lock()), args.json);
-    let mut inspection = Inspection { engine, report, opened };
+    let mut inspection = Inspection { engine, ike, report, opened };
     let end = inspection.run(reader);
     let end = end.and(inspection.finish());
     if !matches!(end, Err(Stop::Closed)) {
@@ -37,6 +41,15 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         Err(Stop::Output(error)) => Err(Failure::failed(format!("output: {error}"))),
         Err(Stop::Capture(why)) => Err(wrong_capture(why)),
     }
+}
+
+/// The data path with the states of the file at `path`.
+fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
+    let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
+    for warning in file.warnings_at(path) {
+        eprintln!("casemate: warning: {warning}");
+    }
+    Engine::new(&file, path, check_replay)
 }
 
 /// Opens the capture; `-` is standard input.
@@ -88,6 +101,7 @@ impl From<io::Error> for Stop {
 
 struct Inspection<O: Write, W: Write> {
     engine: Engine,
+    ike: Decoder,
     report: Report<O>,
     opened: Option<Writer<W>>,
 }
@@ -111,6 +125,10 @@ impl<O: Write, W: Write> Inspection<O, W> {
 
     fn packet(&mut self, number: u64, nanos: u64, packet: &[u8]) -> io::Result<()> {
         let (sight, verdict) = self.engine.take(nanos, packet);
+        if let (Verdict::Clear | Verdict::Ike, Some(message)) = (&verdict, ike_message(packet)) {
+            let message = self.ike.read(message);
+            return self.report.tell(number, &Outcome::Ike(sight, message));
+        }
         let outcome = Outcome::Packet(sight, verdict);
         if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
             let (spi, seq) = sight.protection.unwrap_or_default();

@@ -2,8 +2,10 @@
 
 use super::engine::Verdict;
 use super::sight::{ProtocolName, Sight};
+use crate::ike::decode;
 use casemate_datapath::DropReason;
 use casemate_wire::flow::FlowKey;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -48,6 +50,8 @@ impl<O: Write> Report<O> {
 pub(super) enum Outcome<'p> {
     /// An IP packet, with what it shows and what the data path made of it.
     Packet(Sight, Verdict<'p>),
+    /// An IP packet with an IKE message, and what that says.
+    Ike(Sight, Value),
     /// An IP packet of which only the beginning was captured.
     Cut { captured: usize, expected: usize },
     /// No IP packet.
@@ -64,16 +68,23 @@ impl Outcome<'_> {
             Self::Packet(_, Verdict::Held) => "held",
             Self::Packet(_, Verdict::Dummy) => "dummy",
             Self::Packet(_, Verdict::Keepalive) => "keepalive",
-            Self::Packet(_, Verdict::Ike) => "ike",
+            Self::Packet(_, Verdict::Ike) | Self::Ike(..) => "ike",
             Self::Cut { .. } => "cut",
             Self::Other => "other",
         }
     }
 
-    /// Writes a JSON object. All values are numbers or plain ASCII, so nothing needs escaping.
+    fn sight(&self) -> Option<&Sight> {
+        match self {
+            Self::Packet(sight, _) | Self::Ike(sight, _) => Some(sight),
+            Self::Cut { .. } | Self::Other => None,
+        }
+    }
+
+    /// Writes a JSON object. All values of our own are numbers or plain ASCII, so nothing needs escaping.
     pub(super) fn write_json(&self, number: u64, line: &mut String) -> fmt::Result {
         write!(line, "{{\"n\":{number}")?;
-        if let Self::Packet(sight, _) = self {
+        if let Some(sight) = self.sight() {
             if let Some(protocol) = sight.protocol {
                 write!(line, ",\"proto\":\"{}\"", ProtocolName(protocol))?;
             }
@@ -89,6 +100,7 @@ impl Outcome<'_> {
                 line.push('"');
             }
             Self::Packet(_, Verdict::Drop(reason)) => write!(line, ",\"reason\":\"{reason}\"")?,
+            Self::Ike(_, message) => write!(line, ",\"ike\":{message}")?,
             Self::Cut { captured, expected } => {
                 write!(line, ",\"captured\":{captured},\"length\":{expected}")?
             }
@@ -101,7 +113,7 @@ impl Outcome<'_> {
     /// Writes text for people.
     pub(super) fn write_text(&self, number: u64, line: &mut String) -> fmt::Result {
         write!(line, "{number:>6}  {:<9}", self.word())?;
-        if let Self::Packet(sight, _) = self {
+        if let Some(sight) = self.sight() {
             match sight.addresses {
                 Some((src, dst)) => write!(line, " {src} > {dst}")?,
                 None => line.push_str(" ?"),
@@ -116,6 +128,7 @@ impl Outcome<'_> {
         match self {
             Self::Packet(_, Verdict::Ok(inner)) => write_inner(inner, line),
             Self::Packet(_, Verdict::Drop(reason)) => write!(line, ": {reason} ({})", reason.source()),
+            Self::Ike(_, message) => write!(line, ": {}", decode::line(message)),
             Self::Cut { captured, expected } => write!(line, " {captured} of {expected} bytes were captured"),
             _ => Ok(()),
         }

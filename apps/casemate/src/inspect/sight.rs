@@ -3,10 +3,13 @@
 use casemate_wire::esp::EspHeader;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
-use casemate_wire::natt::Natt;
-use casemate_wire::udp::Udp;
+use casemate_wire::natt::{self, Natt};
+use casemate_wire::udp::{self, Udp};
 use std::fmt;
 use std::net::IpAddr;
+
+/// Where IKE begins (RFC 7296 section 2).
+const IKE_PORT: u16 = 500;
 
 /// Addresses, protocol, and the fields of ESP or AH if it has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +66,19 @@ fn protection(protocol: u8, payload: &[u8], encap_ports: &[u16]) -> Option<(u8, 
             let Natt::Esp(esp) = Natt::classify(datagram.payload()) else { return None };
             EspHeader::parse(esp).ok().map(|esp| (proto::ESP, (esp.spi, esp.seq)))
         }
+        _ => None,
+    }
+}
+
+/// The IKE message in an IP packet, if its UDP ports say that there is one (RFC 7296 section 2.23).
+pub(super) fn ike_message(packet: &[u8]) -> Option<&[u8]> {
+    let (proto::UDP, false, datagram) = upper(packet)? else { return None };
+    let udp = Udp::parse(datagram).ok()?;
+    let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
+    let is_on = |port| udp.src_port() == port || udp.dst_port() == port;
+    match Natt::classify(payload) {
+        Natt::NonEsp(message) if is_on(natt::PORT) => Some(message),
+        _ if is_on(IKE_PORT) => Some(payload),
         _ => None,
     }
 }

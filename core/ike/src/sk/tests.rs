@@ -3,7 +3,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{AesBits, MacKind};
 use casemate_rustcrypto::RUSTCRYPTO;
-use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+use casemate_wire::ike::{
+    Body, ExchangeType, Flags, Header, IkeSpi, Message, Notify, NotifyType, PayloadType, Payloads,
+    ProtocolId, Version, Writer,
+};
+use proptest::prelude::{any, prop_assert_eq, proptest};
 
 const PROVIDERS: Providers<'_> = Providers(&[&RUSTCRYPTO]);
 
@@ -26,10 +30,7 @@ fn suites() -> Vec<SkSuite> {
 }
 
 fn key(suite: SkSuite) -> SkKey {
-    let (encr, integ) = match suite {
-        SkSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
-        SkSuite::Separate(cipher, mac) => (cipher.key_len() + cipher.salt_len(), mac.key_len()),
-    };
+    let (encr, integ) = suite.key_lens();
     let (encr, integ) = (SecretBytes::new(&vec![3; encr]), SecretBytes::new(&vec![4; integ]));
     SkKey::new(suite, &encr, &integ, &PROVIDERS).unwrap()
 }
@@ -50,14 +51,48 @@ impl Rng for Counting {
     }
 }
 
-/// A message with `payloads` inside, sealed behind `front` bytes.
-fn sealed(key: &SkKey, front: &[u8], payloads: &[u8]) -> Vec<u8> {
-    let mut message = front.to_vec();
-    message.resize(front.len() + key.sealed_len(payloads.len()), 0xee);
-    let text = front.len() + key.iv_len();
-    message[text..text + payloads.len()].copy_from_slice(payloads);
-    key.seal(&mut message, front.len(), payloads.len(), 5, &mut Counting(7)).unwrap();
-    message
+const HEADER: Header = Header {
+    spi_i: IkeSpi(0xc0c1_c2c3_c4c5_c6c7),
+    spi_r: IkeSpi(0xd0d1_d2d3_d4d5_d6d7),
+    next_payload: PayloadType::NONE,
+    version: Version::V2,
+    exchange: ExchangeType::INFORMATIONAL,
+    flags: Flags { initiator: false, higher_version: false, response: false },
+    message_id: 9,
+    length: 0,
+};
+
+/// For private use, so that its data may be anything.
+const PRIVATE: NotifyType = NotifyType(50_000);
+
+/// A message with one payload inside, a notification with this `data`.
+fn sealed(key: &SkKey, data: &[u8], counter: u64) -> Vec<u8> {
+    sealed_notify(key, PRIVATE, data, counter)
+}
+
+fn sealed_notify(key: &SkKey, kind: NotifyType, data: &[u8], counter: u64) -> Vec<u8> {
+    let mut buffer = vec![0xee; data.len() + 200];
+    let mut writer = Writer::new(&mut buffer, &HEADER).unwrap().encrypted(*key.layout()).unwrap();
+    let notify = Notify { protocol: ProtocolId(0), kind, spi: &[], data };
+    writer.payloads().notify(&notify).unwrap();
+    let sealable = writer.finish().unwrap();
+    key.seal(sealable, counter, &mut Counting(7)).unwrap().to_vec()
+}
+
+/// Where the parts of a message's encrypted payload are.
+fn parts(key: &SkKey, message: &[u8]) -> Result<Parts, Fault> {
+    let payload = Message::parse(message)?.payloads().next().unwrap()?;
+    match Body::parse(&payload)? {
+        Body::Encrypted(encrypted) => encrypted.parts(key.layout()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The plaintext of a message, padding taken off.
+fn opened(key: &SkKey, message: &[u8]) -> Result<Vec<u8>, SkError> {
+    let mut copy = message.to_vec();
+    let parts = parts(key, message).unwrap();
+    key.open(&mut copy, &parts).map(|inner| copy[inner].to_vec())
 }
 
 fn hex(text: &str) -> Vec<u8> {
@@ -72,29 +107,21 @@ fn the_message_of_rfc_7634() {
     let encr: Vec<u8> = (0x80..=0x9f).chain(0xa0..=0xa3).collect();
     let suite = SkSuite::Combined(AeadAlg::ChaCha20Poly1305);
     let key = SkKey::new(suite, &SecretBytes::new(&encr), &SecretBytes::new(&[]), &PROVIDERS).unwrap();
-    let front = hex("c0c1c2c3c4c5c6c7 d0d1d2d3d4d5d6d7 2e202500 00000009 00000045 29000029");
-    let payloads = hex("0000000c 00004001 0000000a");
-    let expected = [
-        &front[..],
-        &hex("1011121314151617 6103 9470 1f8d 017f 7c12 9248 89"),
-        &hex("6b71bfe25236efd7cdc6706690 6315b2"),
-    ]
-    .concat();
-    let mut message = front.clone();
-    message.resize(0x45, 0);
-    message[40..52].copy_from_slice(&payloads);
-    key.seal(&mut message, 32, payloads.len(), 0x1011_1213_1415_1617, &mut Counting(0)).unwrap();
+    let ten = [0, 0, 0, 10];
+    let message = sealed_notify(&key, NotifyType::SET_WINDOW_SIZE, &ten, 0x1011_1213_1415_1617);
+    let expected =
+        hex("c0c1c2c3c4c5c6c7 d0d1d2d3d4d5d6d7 2e202500 00000009 00000045 29000029 1011121314151617
+         61 03 94 70 1f 8d 01 7f 7c 12 92 48 89 6b 71 bf e2 52 36 ef d7 cd c6 70 66 90 63 15 b2");
     assert_eq!(message, expected);
-    assert_eq!(key.open(&mut message, 32), Ok(40..52));
-    assert_eq!(message[40..52], payloads);
+    assert_eq!(opened(&key, &message), Ok(hex("0000000c 00004001 0000000a")));
 }
 
 #[test]
 fn ivs_are_the_counter_or_random() {
     for suite in suites() {
         let key = key(suite);
-        let message = sealed(&key, &[1; 32], &[2; 20]);
-        let iv = &message[32..32 + key.iv_len()];
+        let message = sealed(&key, &[2; 20], 5);
+        let iv = &message[32..32 + key.layout().iv];
         match suite {
             SkSuite::Separate(CipherAlg::AesCbc(_), _) => {
                 assert_eq!(iv, (7..23).collect::<Vec<u8>>(), "{suite:?}");
@@ -108,27 +135,29 @@ fn ivs_are_the_counter_or_random() {
 fn no_changed_bit_goes_unnoticed() {
     for suite in suites() {
         let key = key(suite);
-        let message = sealed(&key, &[1; 32], b"payloads");
+        let message = sealed(&key, b"data", 1);
+        let parts = parts(&key, &message).unwrap();
         for bit in 0..message.len() * 8 {
             let mut changed = message.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(key.open(&mut changed, 32), Err(SkError::IcvMismatch), "{suite:?} bit {bit}");
+            assert_eq!(key.open(&mut changed, &parts), Err(SkError::IcvMismatch), "{suite:?} bit {bit}");
         }
     }
 }
 
 #[test]
-fn what_has_no_room_is_refused() {
+fn parts_that_do_not_fit_open_nothing() {
     for suite in suites() {
         let key = key(suite);
-        let message = sealed(&key, &[1; 32], b"payloads");
+        let message = sealed(&key, b"data", 1);
+        let parts = parts(&key, &message).unwrap();
         for len in 0..message.len() {
-            assert!(key.open(&mut message[..len].to_vec(), 32).is_err(), "{suite:?}");
-            let mut short = message[..len].to_vec();
-            assert_eq!(key.seal(&mut short, 32, 8, 1, &mut Counting(0)), Err(NotSealed));
+            assert_eq!(key.open(&mut message[..len].to_vec(), &parts), Err(SkError::IcvMismatch));
         }
-        assert_eq!(key.open(&mut message.clone(), usize::MAX), Err(SkError::Length));
-        assert_eq!(key.seal(&mut message.clone(), usize::MAX, 8, 1, &mut Counting(0)), Err(NotSealed));
+        let beyond = Parts { icv: usize::MAX - 1..usize::MAX, ..parts.clone() };
+        assert_eq!(key.open(&mut message.clone(), &beyond), Err(SkError::IcvMismatch));
+        let beyond = Parts { ciphertext: usize::MAX - 16..usize::MAX, ..parts };
+        assert_eq!(key.open(&mut message.clone(), &beyond), Err(SkError::IcvMismatch));
     }
 }
 
@@ -137,15 +166,18 @@ fn what_has_no_room_is_refused() {
 fn a_pad_length_beyond_the_payload_is_refused() {
     let suite = SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let key = key(suite);
-    // Twelve bytes of ciphertext, of which the last is the pad length.
-    for (pad_len, expected) in [(0, Ok(40..51)), (11, Ok(40..40)), (12, Err(())), (255, Err(()))] {
-        let mut message = [&[1; 32][..], &5u64.to_be_bytes(), &[0; 28]].concat();
-        message[51] = pad_len;
+    let message = sealed(&key, &[0; 3], 1);
+    let parts = parts(&key, &message).unwrap();
+    assert_eq!(parts.ciphertext.len(), 12);
+    for (pad_len, left) in [(0, Some(11)), (11, Some(0)), (12, None), (255, None)] {
+        let mut message = message.clone();
+        message[parts.ciphertext.clone()].fill(0);
+        message[parts.ciphertext.end - 1] = pad_len;
         let Engine::Combined { key: aead, salt } = &key.engine else { unreachable!() };
-        assert!(combined(&mut message, 32, 40..52, *salt, |job| aead.seal(job)));
-        let opened = key.open(&mut message, 32);
-        assert_eq!(opened.clone().map_err(|_| ()), expected, "{opened:?}");
-        assert!(opened.is_ok() || opened == Err(SkError::PadLength));
+        assert!(combined(&mut message, &parts, *salt, |job| aead.seal(job)));
+        let opened = key.open(&mut message, &parts);
+        assert_eq!(opened.as_ref().ok().map(ExactSizeIterator::len), left, "{opened:?}");
+        assert!(opened.is_ok() || matches!(opened, Err(SkError::Padding(_))));
     }
 }
 
@@ -170,22 +202,13 @@ proptest! {
     #[test]
     fn what_was_sealed_opens(
         which in 0..suites().len(),
-        front in proptest::collection::vec(any::<u8>(), 0..60),
-        payloads in proptest::collection::vec(any::<u8>(), 0..200),
+        data in proptest::collection::vec(any::<u8>(), 0..200),
+        counter: u64,
     ) {
         let key = key(suites()[which]);
-        let mut message = sealed(&key, &front, &payloads);
-        prop_assert!(message.starts_with(&front));
-        let inner = key.open(&mut message, front.len()).unwrap();
-        prop_assert_eq!(&message[inner], &payloads);
-    }
-
-    #[test]
-    fn any_bytes_never_panic(
-        which in 0..suites().len(),
-        mut message in proptest::collection::vec(any::<u8>(), 0..120),
-        iv_at in 0..130usize,
-    ) {
-        prop_assert!(key(suites()[which]).open(&mut message, iv_at).is_err());
+        let inner = opened(&key, &sealed(&key, &data, counter)).unwrap();
+        let payloads: Vec<_> = Payloads::of_plaintext(PayloadType::NOTIFY, &inner).map(Result::unwrap).collect();
+        prop_assert_eq!(payloads.len(), 1);
+        prop_assert_eq!(&payloads[0].body[4..], &data);
     }
 }

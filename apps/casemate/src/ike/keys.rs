@@ -1,0 +1,223 @@
+//! Keys of IKE SAs: the rows of Wireshark's file `ikev2_decryption_table`.
+//!
+//! One SA a line: SPI of the initiator, SPI of the responder, SK_ei, SK_er, encryption, SK_ai, SK_ar, integrity; separated by
+//! commas, keys in hexadecimal, names in quotes. SK_ei and SK_er end with the salt or nonce if the algorithm has one.
+//! `#` begins a comment.
+
+use super::algorithm;
+use crate::xfrm::{LoadError, Problem};
+use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_ike::{SkKey, SkSuite};
+use std::collections::HashMap;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// How many columns a row has.
+const COLUMNS: usize = 8;
+
+/// Every name of an algorithm is shorter, and has shorter numbers in it.
+const LONGEST_NAME: usize = 48;
+const LONGEST_NUMBER: usize = 8;
+
+/// The keys of one IKE SA.
+pub struct SaKeys {
+    /// Of messages from the SA's original initiator.
+    pub initiator: SkKey,
+    /// Of messages from its original responder.
+    pub responder: SkKey,
+}
+
+/// All keys of a file, by SPIs: the initiator's, the responder's.
+#[derive(Default)]
+pub struct KeyTable(HashMap<(u64, u64), SaKeys>);
+
+impl KeyTable {
+    /// Reads the file at `path`. Every error in it is told, none of them with a key.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        let text = Zeroizing::new(text);
+        Self::parse(&text).map_err(|problems| LoadError::Wrong(path.to_owned(), problems))
+    }
+
+    /// Reads the rows in `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
+        let (mut table, mut problems) = (HashMap::new(), Vec::new());
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            match row(line) {
+                Ok(None) => {}
+                Ok(Some((spis, keys))) => {
+                    if table.insert(spis, keys).is_some() {
+                        problems.push(Problem::new(number, "an earlier line has keys for the same two SPIs"));
+                    }
+                }
+                Err(text) => problems.push(Problem::new(number, text)),
+            }
+        }
+        if problems.is_empty() { Ok(Self(table)) } else { Err(problems) }
+    }
+
+    /// The keys of the SA with these SPIs.
+    pub fn get(&self, initiator: u64, responder: u64) -> Option<&SaKeys> {
+        self.0.get(&(initiator, responder))
+    }
+}
+
+type Row = ((u64, u64), SaKeys);
+
+/// One line; `None` if there is nothing in it.
+fn row(line: &[u8]) -> Result<Option<Row>, String> {
+    let line = str::from_utf8(line).map_err(|_| "this line is no text (UTF-8 expected)")?.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let columns = columns(line)?;
+    let [spi_i, spi_r, ei, er, encryption, ai, ar, integrity] = <[&str; COLUMNS]>::try_from(columns)
+        .map_err(|columns| {
+            format!(
+                "{} columns: {COLUMNS} were expected, both SPIs, SK_ei, SK_er, encryption, SK_ai, SK_ar, integrity",
+                columns.len()
+            )
+        })?;
+    let spis = (spi("the initiator", spi_i)?, spi("the responder", spi_r)?);
+    let suite = suite(encryption, integrity)?;
+    let (encr_len, integ_len) = suite.key_lens();
+    let key = |encr: (&str, &str), integ: (&str, &str)| {
+        let (encr, integ) = (secret(encr, encr_len)?, secret(integ, integ_len)?);
+        SkKey::new(suite, &encr, &integ, &Providers(&PROVIDERS)).map_err(|error| error.to_string())
+    };
+    let initiator = key(("SK_ei", ei), ("SK_ai", ai))?;
+    let responder = key(("SK_er", er), ("SK_ar", ar))?;
+    Ok(Some((spis, SaKeys { initiator, responder })))
+}
+
+/// Captures are old as often as not, so the obsolete algorithms are at hand.
+static PROVIDERS: [&dyn Provider; 3] =
+    [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO, &casemate_legacy::LEGACY];
+
+/// Splits a line at its commas; quotes around a column are taken off.
+fn columns(line: &str) -> Result<Vec<&str>, String> {
+    let (mut columns, mut rest) = (Vec::new(), line);
+    loop {
+        let column = match rest.trim_start().strip_prefix('"') {
+            Some(quoted) => {
+                let (column, after) =
+                    quoted.split_once('"').ok_or("a quoted name does not end: a second \" was expected")?;
+                rest = after.trim_start();
+                column
+            }
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                let (column, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+                rest = after;
+                column.trim()
+            }
+        };
+        columns.push(column);
+        match rest.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if rest.is_empty() => return Ok(columns),
+            None => return Err("a comma was expected behind a quoted name".into()),
+        }
+    }
+}
+
+fn spi(whose: &str, text: &str) -> Result<u64, String> {
+    let bytes = hex(text).and_then(|bytes| <[u8; 8]>::try_from(&bytes[..]).ok());
+    let bytes = bytes.ok_or_else(|| format!("the SPI of {whose}: 16 hexadecimal digits were expected"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn suite(encryption: &str, integrity: &str) -> Result<SkSuite, String> {
+    let (encr_shown, integ_shown) = (shown(encryption), shown(integrity));
+    let encr = algorithm::encryption(encryption).ok_or_else(|| {
+        format!(
+            "encryption {encr_shown}: a name as Wireshark has it, such as `AES-CBC-128 [RFC3602]`, was expected"
+        )
+    })?;
+    let integ = algorithm::integrity(integrity).ok_or_else(|| {
+        format!(
+            "integrity {integ_shown}: a name as Wireshark has it, such as `HMAC_SHA1_96 [RFC2404]`, was expected"
+        )
+    })?;
+    algorithm::suite(encr, integ).ok_or_else(|| {
+        format!(
+            "{encr_shown} with {integ_shown}: a combined mode (GCM, CCM, ChaCha20-Poly1305) has integrity `NONE \
+             [RFC4306]`, every other cipher an algorithm of its own"
+        )
+    })
+}
+
+/// The column for a message, unless it may be a key in the wrong place: longer than any name, or with a long number.
+fn shown(column: &str) -> String {
+    let longest = column.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap_or(0);
+    if column.len() > LONGEST_NAME || longest > LONGEST_NUMBER {
+        return format!("of {} characters", column.len());
+    }
+    format!("`{column}`")
+}
+
+fn secret((name, text): (&str, &str), len: usize) -> Result<SecretBytes, String> {
+    let bytes =
+        hex(text).ok_or_else(|| format!("{name}: an even number of hexadecimal digits was expected"))?;
+    if bytes.len() != len {
+        return Err(format!("{name} has {} bytes: {len} were expected", bytes.len()));
+    }
+    Ok(SecretBytes::new(&bytes))
+}
+
+/// Bytes from hexadecimal, with or without `0x` in front.
+fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? << 4 | digit(*low)?) as u8);
+    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+    bytes.filter(|_| rest.is_empty()).map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = "0102030405060708,1112131415161718,00112233445566778899aabbccddeeff,\
+        ffeeddccbbaa99887766554433221100,\"AES-CBC-128 [RFC3602]\",0123456789012345678901234567890123456789,\
+        9876543210987654321098765432109876543210,\"HMAC_SHA1_96 [RFC2404]\"";
+
+    fn problems(text: &str) -> String {
+        let problems = KeyTable::parse(text.as_bytes()).err().expect("something is wrong");
+        let lines: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.line, p.text)).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn rows_comments_and_empty_lines() {
+        let table = KeyTable::parse(format!("# mine\n\n{ROW}\r\n").as_bytes()).unwrap();
+        assert!(table.get(0x0102_0304_0506_0708, 0x1112_1314_1516_1718).is_some());
+        assert!(table.get(0x1112_1314_1516_1718, 0x0102_0304_0506_0708).is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_keys() {
+        let wrong = |from: &str, to: &str| problems(&format!("\n{}", ROW.replace(from, to)));
+        for (from, to, expected) in [
+            ("01020304", "0102", "2: the SPI of the initiator: 16 hexadecimal digits were expected"),
+            ("1112131415161718", "x", "2: the SPI of the responder"),
+            ("\"AES", "\"DES", "2: encryption `DES-CBC-128 [RFC3602]`: a name as Wireshark has it"),
+            ("SHA1", "SHA0", "2: integrity `HMAC_SHA0_96 [RFC2404]`"),
+            ("HMAC_SHA1_96 [RFC2404]", "NONE", "2: `AES-CBC-128 [RFC3602]` with `NONE`: a combined mode"),
+            ("00112233", "001122", "2: SK_ei has 15 bytes: 16 were expected"),
+            (",9876", ",76", "2: SK_ar has 19 bytes: 20 were expected"),
+            ("0011", "001", "2: SK_ei: an even number of hexadecimal digits was expected"),
+            ("RFC3602]\"", "RFC3602]", "2: a comma was expected behind a quoted name"),
+            ("[RFC2404]\"", "", "2: a quoted name does not end"),
+            ("AES-CBC", "0123456789012345678901234567890123456789", "2: encryption of 54 characters: a name"),
+            (",\"HMAC_SHA1_96 [RFC2404]\"", "", "2: 7 columns: 8 were expected"),
+        ] {
+            let said = wrong(from, to);
+            assert!(said.starts_with(expected), "{said}");
+            assert!(!said.contains("445566") && !said.contains("0123456789"), "{said}");
+        }
+        assert_eq!(problems(&format!("{ROW}\n{ROW}")), "2: an earlier line has keys for the same two SPIs");
+        assert_eq!(problems("a\nb").lines().count(), 2);
+    }
+}

@@ -1,0 +1,166 @@
+//! IKE messages in captures, held against what two strongSwan said and what tshark made of it (tests/data/ikev2).
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ikev2").join(name)
+}
+
+fn inspect(capture: &Path, keys: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    command.arg("inspect").arg(capture).arg("--ike-keys").arg(keys).args(more).output().unwrap()
+}
+
+/// What `inspect --json` says of the messages, one after the other.
+fn messages(capture: &str, keys: &Path) -> Vec<Value> {
+    let output = inspect(&data(&format!("{capture}.pcap")), keys, &["--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let message = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["verdict"], "ike", "{line}");
+        line["ike"].take()
+    };
+    lines.lines().map(message).collect()
+}
+
+fn with_own_keys(capture: &str) -> Vec<Value> {
+    messages(capture, &data(&format!("{capture}.keys")))
+}
+
+/// A file of keys that the test makes.
+fn keys_file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.keys", std::process::id()));
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const CAPTURES: [&str; 7] = ["gcm", "cbc", "sha1", "chacha", "ccm", "ctr", "cmac"];
+
+#[test]
+fn every_suite_opens_and_every_payload_parses() {
+    for capture in CAPTURES {
+        let messages = with_own_keys(capture);
+        let text = serde_json::to_string(&messages).unwrap();
+        for trouble in ["\"fault\"", "no-key", "icv-mismatch"] {
+            assert!(!text.contains(trouble), "{capture}: {text}");
+        }
+        let (opened, held) = (text.matches("\"opened\"").count(), text.matches("\"held\"").count());
+        // Twelve messages behind IKE_SA_INIT. Five pieces of the fragmented ones wait for their last.
+        assert_eq!((opened, held), (12, if capture == "cbc" { 5 } else { 0 }), "{capture}");
+        assert_eq!(messages.len(), 2 + opened + held, "{capture}");
+    }
+}
+
+/// Types of payloads, proposals (2) and transforms (3) among them, and of notifications, in the order of the message.
+fn numbers(payloads: &Value, types: &mut Vec<String>, notifies: &mut Vec<String>) {
+    for payload in payloads.as_array().into_iter().flatten() {
+        let kind = PayloadType::ALL.iter().find(|kind| payload["type"] == kind.to_string()).unwrap();
+        types.push(kind.0.to_string());
+        for proposal in payload["proposals"].as_array().into_iter().flatten() {
+            types.push("2".into());
+            types.extend(proposal["transforms"].as_array().unwrap().iter().map(|_| "3".to_owned()));
+        }
+        if let Some(notify) = payload["notify"].as_str() {
+            let known = NotifyType::ALL.iter().find(|known| known.to_string() == notify);
+            notifies.push(known.map_or(notify.to_owned(), |known| known.0.to_string()));
+        }
+        numbers(&payload["payloads"], types, notifies);
+    }
+}
+
+#[test]
+fn tshark_sees_the_same() {
+    for capture in ["gcm", "cbc", "sha1", "ccm"] {
+        let seen = fs::read_to_string(data(&format!("{capture}.tshark"))).unwrap();
+        let messages = with_own_keys(capture);
+        assert_eq!(messages.len(), seen.lines().count(), "{capture}");
+        for (n, (line, message)) in (1..).zip(seen.lines().zip(&messages)) {
+            let exchange = ExchangeType::ALL.iter().find(|kind| message["exchange"] == kind.to_string());
+            let (mut types, mut notifies) = (vec![], vec![]);
+            numbers(&message["payloads"], &mut types, &mut notifies);
+            let ours = [
+                n.to_string(),
+                exchange.unwrap().0.to_string(),
+                format!("{:#010x}", message["message_id"].as_u64().unwrap()),
+                types.join(","),
+                notifies.join(","),
+            ];
+            assert_eq!(ours.join("\t"), line, "{capture}");
+        }
+    }
+}
+
+#[test]
+fn what_the_payloads_say() {
+    let messages = with_own_keys("gcm");
+    let inner = |n: usize, at: usize| &messages[n]["payloads"][0]["payloads"][at];
+    assert_eq!(messages[0]["payloads"][0]["proposals"][0]["transforms"][0]["id"], "ENCR_AES_GCM_16");
+    assert_eq!(messages[0]["payloads"][0]["proposals"][0]["transforms"][0]["key_length"], 128);
+    assert_eq!(messages[0]["payloads"][2]["data"].as_str().unwrap().len(), 64, "a nonce of 32 bytes");
+    assert_eq!((&inner(2, 0)["type"], &inner(2, 0)["value"]), (&"IDi".into(), &"left.test".into()));
+    let ts = &inner(2, 5)["selectors"][0];
+    assert_eq!((&ts["first"], &ts["last"]), (&"10.1.0.0".into(), &"10.1.255.255".into()));
+    assert_eq!(messages[2]["from"], "initiator");
+    assert_eq!((&messages[3]["from"], &messages[3]["response"]), (&"responder".into(), &true.into()));
+    // The deletion of the rekeyed Child SA names the SPI that its creation did.
+    assert_eq!(inner(6, 0)["spis"][0], inner(2, 4)["proposals"][0]["spi"]);
+}
+
+#[test]
+fn people_read_one_line_a_message() {
+    let output = inspect(&data("cbc.pcap"), &data("cbc.keys"), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "192.0.2.1 > 192.0.2.2 udp: IKE_AUTH request 1: SKF 1/2 (held)",
+        "CREATE_CHILD_SA request 2: SK { REKEY_SA SA Nonce TSi TSr }",
+        "INFORMATIONAL response 5: SK { }",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(String::from_utf8(output.stderr).unwrap().contains("19 packets: 19 ike"));
+}
+
+#[test]
+fn without_the_right_key_nothing_is_opened() {
+    let none = keys_file("none", "# nothing\n");
+    let text = serde_json::to_string(&messages("gcm", &none)).unwrap();
+    assert_eq!((text.matches("\"no-key\"").count(), text.matches("\"opened\"").count()), (12, 0));
+    for capture in CAPTURES {
+        let keys = fs::read_to_string(data(&format!("{capture}.keys"))).unwrap();
+        // Another key for what the initiator sends: the last digit of what authenticates.
+        let wrong: String = keys.lines().map(|row| format!("{}\n", spoil(row))).collect();
+        let messages = messages(capture, &keys_file(capture, &wrong));
+        for message in messages.iter().skip(2) {
+            let state = &message["payloads"][0]["state"];
+            let expected = if message["from"] == "initiator" { "icv-mismatch" } else { "opened" };
+            assert!(state == expected || state == "held" && expected == "opened", "{capture}: {message}");
+        }
+    }
+}
+
+/// Changes SK_ai, or SK_ei where there is none.
+fn spoil(row: &str) -> String {
+    let mut columns: Vec<String> = row.split(',').map(str::to_owned).collect();
+    let at = if columns[5].is_empty() { 2 } else { 5 };
+    let first = if columns[at].starts_with('0') { "1" } else { "0" };
+    columns[at].replace_range(..1, first);
+    columns.join(",")
+}
+
+#[test]
+fn a_wrong_row_is_told_with_its_line() {
+    let keys = keys_file("wrong", "\n0102,0304\n");
+    let output = inspect(&data("gcm.pcap"), &keys, &[]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("{}:2: 2 columns: 8 were expected", keys.display())), "{said}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    let output = command.arg("inspect").arg(data("gcm.pcap")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "neither states nor keys");
+}
