@@ -112,42 +112,15 @@ impl Header {
     ///
     /// [`Message::parse`]: super::Message::parse
     pub fn parse(datagram: &[u8]) -> Result<Self, Fault> {
-        let (fixed, _) = datagram
-            .split_first_chunk::<HEADER_LEN>()
-            .ok_or(Fault::HeaderTruncated { len: datagram.len() })?;
-        let &[
-            i0,
-            i1,
-            i2,
-            i3,
-            i4,
-            i5,
-            i6,
-            i7,
-            r0,
-            r1,
-            r2,
-            r3,
-            r4,
-            r5,
-            r6,
-            r7,
-            next,
-            version,
-            exchange,
-            flags,
-            m0,
-            m1,
-            m2,
-            m3,
-            l0,
-            l1,
-            l2,
-            l3,
-        ] = fixed;
+        let truncated = Fault::HeaderTruncated { len: datagram.len() };
+        let (&spi_i, rest) = datagram.split_first_chunk().ok_or(truncated)?;
+        let (&spi_r, rest) = rest.split_first_chunk().ok_or(truncated)?;
+        let (&[next, version, exchange, flags], rest) = rest.split_first_chunk().ok_or(truncated)?;
+        let (&message_id, rest) = rest.split_first_chunk().ok_or(truncated)?;
+        let &length = rest.first_chunk().ok_or(truncated)?;
         Ok(Self {
-            spi_i: IkeSpi(u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7])),
-            spi_r: IkeSpi(u64::from_be_bytes([r0, r1, r2, r3, r4, r5, r6, r7])),
+            spi_i: IkeSpi(u64::from_be_bytes(spi_i)),
+            spi_r: IkeSpi(u64::from_be_bytes(spi_r)),
             next_payload: PayloadType(next),
             version: Version(version),
             exchange: ExchangeType(exchange),
@@ -156,8 +129,8 @@ impl Header {
                 higher_version: flags & VERSION != 0,
                 response: flags & RESPONSE != 0,
             },
-            message_id: u32::from_be_bytes([m0, m1, m2, m3]),
-            length: u32::from_be_bytes([l0, l1, l2, l3]),
+            message_id: u32::from_be_bytes(message_id),
+            length: u32::from_be_bytes(length),
         })
     }
 
