@@ -69,9 +69,16 @@ fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
     }
     match method {
         KexMethod::X25519 | KexMethod::X448 => {
-            // Zero and one are of low order, in little-endian order, and so is p - 1; p and p + 1 are other names of the first two.
-            let one = [&[1][..], &vec![0; len - 1]].concat();
-            let values = vec![vec![0; len], one];
+            // Little-endian. Zero, one and p - 1 are of low order; p and p + 1 are other names of the first two.
+            let with_low = |low: u8, mut value: Vec<u8>| {
+                value[0] = low;
+                value
+            };
+            let mut values = vec![with_low(0, vec![0; len]), with_low(1, vec![0; len])];
+            if method == KexMethod::X25519 {
+                let below_2_255 = [&[0xFF; 31][..], &[0x7F]].concat();
+                values.extend([0xEC, 0xED, 0xEE].map(|low| with_low(low, below_2_255.clone())));
+            }
             values.into_iter().map(|value| (value, KexError::AllZero)).collect()
         }
         _ => {
