@@ -48,3 +48,28 @@ fn transforms_are_named_by_their_type() {
     assert_eq!(TransformType::ESN.id_name(1), Some("Extended Sequence Numbers"));
     assert_eq!(TransformType(13).id_name(1), None);
 }
+
+#[test]
+fn public_values_have_the_lengths_of_the_rfcs() {
+    for method in KeMethod::ALL {
+        let Some(len) = method.public_len() else { continue };
+        let name = method.name().unwrap();
+        let bits: usize = name
+            .chars()
+            .skip_while(|c| !c.is_ascii_digit())
+            .map_while(|c| c.to_digit(10))
+            .fold(0, |n, digit| n * 10 + digit as usize);
+        let expected = match name {
+            // RFC 8031 section 3.1.
+            "Curve25519" => 32,
+            "Curve448" => 56,
+            // RFC 7296 section 3.4: as long as the prime.
+            _ if name.contains("MODP") => bits / 8,
+            // RFC 5903 section 7, RFC 5114 section 2, RFC 6954 section 3: two coordinates of whole bytes.
+            _ => 2 * bits.div_ceil(8),
+        };
+        assert_eq!(len, expected, "{name}");
+    }
+    assert_eq!(KeMethod::ALL.iter().filter(|method| method.public_len().is_none()).count(), 4);
+    assert_eq!(KeMethod(1_024).public_len(), None);
+}
