@@ -38,6 +38,8 @@ pub const TARGETS: &[Target] = &[
     wire::ah::TARGET,
     wire::icmp::TARGET,
     wire::flow::TARGET,
+    wire::ike::TARGET,
+    wire::ike_payload::TARGET,
     datapath::inbound::TARGET,
     datapath::outbound::TARGET,
     datapath::replay::TARGET,

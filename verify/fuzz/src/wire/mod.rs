@@ -4,6 +4,8 @@ pub(crate) mod ah;
 pub(crate) mod esp;
 pub(crate) mod flow;
 pub(crate) mod icmp;
+pub(crate) mod ike;
+pub(crate) mod ike_payload;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
 pub(crate) mod udp;
