@@ -176,6 +176,19 @@ fn cve_2023_38711_identities_of_every_type_and_length() {
 }
 
 #[test]
+fn cve_2023_38712_several_delete_payloads_in_one_message() {
+    let (ike, esp) = ([1, 0, 0, 0], [3, 4, 0, 1, 1, 2, 3, 4]);
+    let bytes = message(&[(42, false, &ike), (42, false, &esp), (42, false, &ike), (42, false, &esp)]);
+    let bodies: Vec<_> = Message::parse(&bytes)
+        .unwrap()
+        .payloads()
+        .map(|payload| Body::parse(&payload.unwrap()).unwrap())
+        .collect();
+    let child = Body::Delete(Delete::children(ProtocolId::ESP, &[[1, 2, 3, 4]]).unwrap());
+    assert_eq!(bodies, [Body::Delete(Delete::IKE_SA), child, Body::Delete(Delete::IKE_SA), child]);
+}
+
+#[test]
 fn the_critical_bit_of_a_known_type_is_ignored() {
     let owned = honest();
     for (kind, _, body) in owned.iter().filter(|(kind, ..)| *kind != 200) {
