@@ -49,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     datapath::spd::TARGET,
     apps::xfrm::TARGET,
     apps::capture::TARGET,
+    apps::ike::TARGET,
 ];
 
 /// The target of this name.

@@ -1,4 +1,5 @@
 //! The files that the program reads.
 
 pub(crate) mod capture;
+pub(crate) mod ike;
 pub(crate) mod xfrm;

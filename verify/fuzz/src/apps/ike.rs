@@ -1,0 +1,102 @@
+//! What `inspect` makes of IKE messages, of what they hold encrypted, and of files of keys.
+
+use crate::Target;
+use casemate_app::ike::decode::{self, Decoder};
+use casemate_app::ike::keys::KeyTable;
+use casemate_datapath_tests::NotRandom;
+use casemate_wire::ike::{ExchangeType, Flags, Fragment, Header, IkeSpi, PayloadType, Version, Writer};
+use std::str;
+
+pub(crate) const TARGET: Target = Target {
+    name: "ike-inspect",
+    about: "IKE for people: every message gets its words, what a peer sealed is opened, key files show no key",
+    max_len: 2_048,
+    run,
+    seeds,
+    words: &["\"AES-CBC-128 [RFC3602]\"", "\"HMAC_SHA1_96 [RFC2404]\"", "\"NONE [RFC4306]\"", ","],
+};
+
+const ROW: &str = "0000000000000001,0000000000000002,\
+    00112233445566778899aabbccddeeff00112233,ffeeddccbbaa99887766554433221100ffeeddcc,\
+    \"AES-GCM-128 with 16 octet ICV [RFC5282]\",,,\"NONE [RFC4306]\"";
+
+fn run(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((0, message)) => told(&mut decoder(), message),
+        Some((1, rest)) => sealed(rest),
+        _ => keys(bytes),
+    }
+}
+
+fn decoder() -> Decoder {
+    Decoder::new(KeyTable::parse(ROW.as_bytes()).expect("the row is right"))
+}
+
+/// Whatever comes, something can be said of it; twice the same, for no fragment is ever complete.
+fn told(decoder: &mut Decoder, message: &[u8]) {
+    let value = decoder.read(message);
+    assert!(value.get("payloads").is_some() != value.get("fault").is_some());
+    assert!(!decode::line(&value).contains('\n'));
+}
+
+/// A peer with the key seals what it likes.
+fn sealed(bytes: &[u8]) {
+    let Some((&first, plaintext)) = bytes.split_first() else { return };
+    let table = KeyTable::parse(ROW.as_bytes()).expect("the row is right");
+    let key = &table.get(1, 2).expect("its SPIs").initiator;
+    let header = Header {
+        spi_i: IkeSpi(1),
+        spi_r: IkeSpi(2),
+        next_payload: PayloadType::NONE,
+        version: Version::V2,
+        exchange: ExchangeType::INFORMATIONAL,
+        flags: Flags { initiator: true, higher_version: false, response: false },
+        message_id: 7,
+        length: 0,
+    };
+    let mut buffer = vec![0; plaintext.len() + 100];
+    let writer = Writer::new(&mut buffer, &header).expect("room for the header");
+    let whole = Fragment::new(1, 1).expect("one of one");
+    let sealable =
+        writer.fragment(*key.layout(), whole, PayloadType(first), plaintext).expect("there is room");
+    let message = key.seal(sealable, 1, &mut NotRandom::default()).expect("the parts fit");
+    let value = decoder().read(message);
+    assert_eq!(value["payloads"][0]["state"], "opened", "{value}");
+    assert!(!decode::line(&value).contains('\n'));
+    // The same bytes under no key.
+    told(&mut Decoder::new(KeyTable::default()), message);
+}
+
+fn keys(bytes: &[u8]) {
+    let Err(problems) = KeyTable::parse(bytes) else { return };
+    let lines = bytes.split(|byte| *byte == b'\n').count();
+    assert!(!problems.is_empty() && problems.is_sorted_by_key(|problem| problem.line));
+    assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line)));
+    // No column of keys is repeated: nothing as long as one, in hexadecimal and without a space.
+    let Ok(file) = str::from_utf8(bytes) else { return };
+    let is_key = |word: &&str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words: Vec<&str> = file.split([',', '\n']).map(str::trim).filter(is_key).collect();
+    for problem in &problems {
+        assert!(words.iter().all(|word| !problem.text.contains(word)), "a message shows a key");
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let notify = [0, 0, 0, 12, 0, 0, 0x40, 1, 0, 0, 0, 10];
+    let inner = |first: u8, payloads: &[u8]| [&[1, first], payloads].concat();
+    let mut request = vec![0];
+    request.extend(
+        [&[0; 7][..], &[1], &[0; 7], &[2], &[41, 0x20, 37, 8], &[0, 0, 0, 1], &[0, 0, 0, 40]].concat(),
+    );
+    request.extend(notify);
+    vec![
+        request,
+        inner(41, &notify),
+        inner(42, &[0, 0, 0, 8, 1, 0, 0, 0]),
+        inner(0, &[]),
+        inner(200, &[0, 0x80, 0, 4]),
+        format!("{ROW}\n# a comment\n").into_bytes(),
+        ROW.replace("GCM-128 with 16 octet ICV", "CBC-128").into_bytes(),
+        b"0102,\"x".to_vec(),
+    ]
+}
