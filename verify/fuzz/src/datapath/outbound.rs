@@ -98,12 +98,13 @@ fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
     assert!(mtu <= spec.link_mtu);
     let mut fragments = match Fragments::new(wire, mtu, 7) {
         Ok(fragments) => fragments,
-        // Transport mode leaves in front what came so: a fragment header of its own, or options that make no sense.
-        Err(CannotFragment::AlreadyFragment | CannotFragment::Malformed(_))
-            if spec.layers[0].0 == Mode::Transport =>
-        {
-            return;
-        }
+        // Transport mode leaves in front what came so: a fragment header of its own, options that make no sense, more headers
+        // than fit the link. Whoever sends the packet finds out, and counts it.
+        Err(
+            CannotFragment::AlreadyFragment
+            | CannotFragment::Malformed(_)
+            | CannotFragment::MtuTooSmall { .. },
+        ) if spec.layers[0].0 == Mode::Transport => return,
         Err(why) => panic!("it says that it may be cut: {why}"),
     };
     let mut reassembler = Reassembler::new(1, 8_192);
