@@ -32,7 +32,7 @@ fn decoder() -> Decoder {
     Decoder::new(KeyTable::parse(ROW.as_bytes()).expect("the row is right"))
 }
 
-/// Whatever comes, something can be said of it; twice the same, for no fragment is ever complete.
+/// Whatever comes, something can be said of it, on one line.
 fn told(decoder: &mut Decoder, message: &[u8]) {
     let value = decoder.read(message);
     assert!(value.get("payloads").is_some() != value.get("fault").is_some());
