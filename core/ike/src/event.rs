@@ -5,7 +5,7 @@ use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{ChildId, IkeSaId, NotBegun, PeerFault, Traffic};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::SecretBytes;
+use casemate_crypto::{Rng, SecretBytes};
 use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Spi};
 use casemate_wire::ike::{IkeSpi, NotifyType};
 use core::fmt;
@@ -35,7 +35,7 @@ pub struct Transmit {
 pub trait Host {
     /// An SPI for an inbound SA of either protocol, which no other has and none gets until it is given back or its SA is
     /// removed; `None` if there is none.
-    fn reserve_spi(&mut self) -> Option<Spi>;
+    fn reserve_spi(&mut self, rng: &mut dyn Rng) -> Option<Spi>;
 
     /// An SPI that was reserved will not be used.
     fn release_spi(&mut self, spi: Spi);

@@ -90,7 +90,7 @@ impl ChildRequest {
             local.insert(0, from);
             remote.insert(0, to);
         }
-        let spi = cx.env.host.reserve_spi().ok_or(StateFault::NoSpi)?;
+        let spi = cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?;
         Ok(Self { wish, spi, offers, kex, method, local, remote })
     }
 

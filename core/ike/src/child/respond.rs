@@ -92,7 +92,7 @@ pub(crate) fn respond(
     let agreed = Agreed {
         suite,
         mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
-        spi_in: cx.env.host.reserve_spi().ok_or(StateFault::NoSpi)?,
+        spi_in: cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?,
         spi_out: spi_of(&chosen)?,
         local: fit.local,
         remote: fit.remote,

@@ -88,7 +88,7 @@ pub(crate) struct Spis {
 }
 
 impl Host for Spis {
-    fn reserve_spi(&mut self) -> Option<Spi> {
+    fn reserve_spi(&mut self, _: &mut dyn Rng) -> Option<Spi> {
         self.last += 1;
         let spi = Spi::new(0x1000 + self.last)?;
         self.reserved.push(spi);
