@@ -340,6 +340,9 @@ impl Established {
         }
         parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
         parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !parentage.own_vips.is_empty() {
+            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.own_vips });
+        }
         State::Closed(why)
     }
 
