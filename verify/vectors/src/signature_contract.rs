@@ -6,8 +6,8 @@ use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
 use casemate_crypto::{
-    HashAlg, KeyError, KeyLimits, PrivateKey, Provider, PublicKey, Rng, SignatureAlg, SignatureError,
-    SigningKey,
+    HashAlg, KeyError, KeyKind, KeyLimits, PrivateKey, Provider, PublicKey, Rng, SignatureAlg,
+    SignatureError, SigningKey, ecdsa_to_fixed,
 };
 
 /// Checks every kind of key of the provider, in both forms of its file, and every hash.
