@@ -37,7 +37,7 @@ pub(super) const CHILD: Schema = Schema {
         ("rekey_packets", Rule::Take),
         ("life_packets", Rule::Take),
         ("rand_packets", Rule::Only(&["0"], NO_SPREAD)),
-        ("updown", Rule::Never("no script is run")),
+        ("updown", Rule::Take),
         ("hostaccess", Rule::Off("no script is run")),
         ("mode", Rule::Take),
         ("policies", Rule::Take),
@@ -88,11 +88,23 @@ enum Mode {
 /// Reads one entry. What is wrong becomes a problem, and some value in its place.
 pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Entry {
     let keys = Keys::new(view, &CHILD, problems);
+    if keys.get("updown", updown).is_some() {
+        keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
+    }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
         Mode::Protect(mode) => Entry::Child(child(&keys, view.name(), mode)),
         Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
         Mode::Drop => Entry::Shunt(shunt(&keys, view.name(), false)),
     }
+}
+
+/// Only strongSwan's own script can be left out: it serves the kernel's IPsec.
+fn updown(text: &str) -> Result<(), String> {
+    let script = text.split(' ').next().unwrap_or_default();
+    if script.ends_with("/ipsec/_updown") {
+        return Ok(());
+    }
+    Err("no script is run: no value was expected, or strongSwan's own script, .../ipsec/_updown".into())
 }
 
 fn mode(text: &str) -> Result<Mode, String> {

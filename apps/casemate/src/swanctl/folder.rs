@@ -1,7 +1,7 @@
 //! The folders of certificates and keys beside a configuration. Whatever lies in them is loaded, as swanctl(8) does it.
 
 use super::include::Host;
-use super::problem::{Place, Problem};
+use super::problem::Place;
 use super::schema::Problems;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,7 @@ impl Folders {
     /// What lies in the folders of `directory`. A folder that is not there is empty.
     pub(super) fn list(directory: &Path, host: &dyn Host, start: &Place, problems: &Problems) -> Self {
         let wrong = |folder: &str, why: &str| {
-            let text = format!("{}: {why}", directory.join(folder).display());
-            problems.borrow_mut().insert(Problem::new(start, text));
+            problems.wrong(start, format!("{}: {why}", directory.join(folder).display()));
         };
         let files = |folder: &str| {
             host.matching(&directory.join(folder), "*").unwrap_or_else(|error| {

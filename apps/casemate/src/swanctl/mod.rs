@@ -65,6 +65,8 @@ pub struct Config {
     pub authorities: Vec<Authority>,
     /// Files of certificates and keys.
     pub folders: Folders,
+    /// What is odd but no error, in the order of files and lines.
+    pub warnings: Vec<Problem>,
 }
 
 /// Sections around all others.
@@ -85,10 +87,14 @@ impl Config {
         }
         let problems = Problems::default();
         let resolver = Resolver::new(&tree);
-        let config = Self::read(path, &tree, &resolver.root(), host, &problems);
-        let mut problems = problems.into_inner();
-        problems.append(&mut resolver.into_problems());
-        if problems.is_empty() { Ok(config) } else { Err(problems.into_iter().collect()) }
+        let mut config = Self::read(path, &tree, &resolver.root(), host, &problems);
+        let (mut errors, warnings) = problems.into_inner();
+        errors.append(&mut resolver.into_problems());
+        if !errors.is_empty() {
+            return Err(errors.into_iter().collect());
+        }
+        config.warnings = warnings.into_iter().collect();
+        Ok(config)
     }
 
     fn read(path: &Path, tree: &Tree, root: &View<'_, '_>, host: &dyn Host, problems: &Problems) -> Self {
@@ -133,7 +139,7 @@ fn inside<'r, 't>(root: &View<'r, 't>, name: &str) -> Vec<View<'r, 't>> {
 fn check_outermost(tree: &Tree, root: &View<'_, '_>, problems: &Problems) {
     let templates = tree.templates();
     let wrong = |place: &Place, name: &str, why: &str| {
-        problems.borrow_mut().insert(Problem::new(place, format!("{name}: {why}")));
+        problems.wrong(place, format!("{name}: {why}"));
     };
     for (name, value) in root.keys() {
         wrong(

@@ -3,7 +3,7 @@
 //! Each section of swanctl.conf has a [`Schema`], where every key of strongSwan is found: those that are read, and those that
 //! only some values are taken of, because what they ask for does not exist here. [`Keys`] holds a section to it.
 
-use super::problem::Problem;
+use super::problem::{Place, Problem};
 use super::tree::Value;
 use super::value::{self, Read};
 use super::view::View;
@@ -37,8 +37,29 @@ pub(super) enum Rule {
     Never(&'static str),
 }
 
-/// Errors found so far, in the order of files and lines.
-pub(super) type Problems = RefCell<BTreeSet<Problem>>;
+/// What was found so far, in the order of files and lines. The same is said once, however often a section is inherited.
+#[derive(Default)]
+pub(super) struct Problems {
+    errors: RefCell<BTreeSet<Problem>>,
+    warnings: RefCell<BTreeSet<Problem>>,
+}
+
+impl Problems {
+    /// Notes an error.
+    pub(super) fn wrong(&self, place: &Place, text: String) {
+        self.errors.borrow_mut().insert(Problem::new(place, text));
+    }
+
+    /// Notes what is odd, but no error.
+    pub(super) fn warn(&self, place: &Place, text: String) {
+        self.warnings.borrow_mut().insert(Problem::new(place, text));
+    }
+
+    /// Errors, and warnings.
+    pub(super) fn into_inner(self) -> (BTreeSet<Problem>, BTreeSet<Problem>) {
+        (self.errors.into_inner(), self.warnings.into_inner())
+    }
+}
 
 /// A section whose keys are known to be right by name.
 pub(super) struct Keys<'a> {
@@ -63,9 +84,8 @@ impl<'a> Keys<'a> {
         keys
     }
 
-    fn problem(&self, place: &super::problem::Place, name: &str, why: &str) {
-        let text = format!("{}: {why}", self.view.path_of(name));
-        self.problems.borrow_mut().insert(Problem::new(place, text));
+    fn problem(&self, place: &Place, name: &str, why: &str) {
+        self.problems.wrong(place, format!("{}: {why}", self.view.path_of(name)));
     }
 
     /// Whether the key has a value.
@@ -127,11 +147,17 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A remark about a key that has a value.
+    pub(super) fn warn(&self, name: &str, why: &str) {
+        if let Some(value) = self.view.key(name) {
+            self.problems.warn(&value.place, format!("{}: {why}", self.view.path_of(name)));
+        }
+    }
+
     /// A problem with the section.
     pub(super) fn wrong_section(&self, why: &str) {
         if let Some(place) = self.view.place() {
-            let text = format!("{}: {why}", self.view.path());
-            self.problems.borrow_mut().insert(Problem::new(place, text));
+            self.problems.wrong(place, format!("{}: {why}", self.view.path()));
         }
     }
 }

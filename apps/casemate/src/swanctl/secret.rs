@@ -1,7 +1,6 @@
 //! `secrets`: pre-shared keys, and what opens encrypted private keys.
 
 use super::identity;
-use super::problem::Problem;
 use super::schema::{self, Keys, Problems, Rule, Schema};
 use super::value::{Read, base64, hex};
 use super::view::View;
@@ -68,15 +67,15 @@ pub(super) fn read(
         }
     }
     for (name, value) in view.keys() {
-        let text = format!("{}: a section such as `ike {{ ... }}` was expected", view.path_of(name));
-        problems.borrow_mut().insert(Problem::new(&value.place, text));
+        let why = "a section such as `ike { ... }` was expected";
+        problems.wrong(&value.place, format!("{}: {why}", view.path_of(name)));
     }
     (keys, passphrases)
 }
 
 fn refuse(section: &View<'_, '_>, why: &str, problems: &Problems) {
     if let Some(place) = section.place() {
-        problems.borrow_mut().insert(Problem::new(place, format!("{}: {why}", section.path())));
+        problems.wrong(place, format!("{}: {why}", section.path()));
     }
 }
 
