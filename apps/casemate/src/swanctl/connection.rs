@@ -197,9 +197,9 @@ fn ends(keys: &Keys<'_>, name: &str, host: &dyn Host) -> Vec<AddrPattern> {
 
 /// Times of the IKE SA: rekeying by default, but not beside reauthentication unless both are asked for.
 fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
-    let reauth = keys.get("reauth_time", time);
+    let reauth = keys.get("reauth_time", time).flatten();
     let default = if reauth.is_none() { Some(REKEY) } else { None };
-    let (rekey, reauth) = (keys.get("rekey_time", time).unwrap_or(default), reauth.flatten());
+    let rekey = keys.get("rekey_time", time).unwrap_or(default);
     let longest = rekey.max(reauth).unwrap_or_default();
     let over = keys.get("over_time", time).map_or_else(|| child::tenth(longest), Option::unwrap_or_default);
     let shortest = match (rekey, reauth) {

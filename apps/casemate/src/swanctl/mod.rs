@@ -35,7 +35,7 @@ pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};
 pub use secret::{Passphrase, SharedKey};
-pub use signature::{Hash, Scheme, SignatureRules};
+pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
 use connection::Context;

@@ -4,6 +4,7 @@
 //! hashes the schemes. `ike:` in front leaves the certificates alone and is for the signature in IKE_AUTH only.
 
 use super::value::Read;
+use casemate_crypto::{HashAlg, SignatureAlg};
 
 /// How a side of a connection proves who it is, as its `auth` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,43 +19,17 @@ pub(super) enum Auth {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignatureRules {
     /// Schemes for the signature in IKE_AUTH, the preferred ones first; empty is any.
-    pub ike: Vec<Scheme>,
+    pub ike: Vec<SignatureAlg>,
     /// Schemes for the signatures on certificates; empty is any.
-    pub chain: Vec<Scheme>,
+    pub chain: Vec<SignatureAlg>,
     /// Least length of the modulus of an RSA key, in bits.
     pub least_rsa_bits: Option<u32>,
     /// Least length of an ECDSA key, in bits.
     pub least_ecdsa_bits: Option<u32>,
 }
 
-/// A signature scheme (RFC 7427, RFC 8420).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheme {
-    /// RSASSA-PKCS1-v1_5.
-    RsaPkcs1(Hash),
-    /// RSASSA-PSS.
-    RsaPss(Hash),
-    /// ECDSA.
-    Ecdsa(Hash),
-    /// Ed25519.
-    Ed25519,
-}
-
-/// The hash function of a signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Hash {
-    /// SHA-1. Broken for signatures; only where it is asked for by name.
-    Sha1,
-    /// SHA-256.
-    Sha256,
-    /// SHA-384.
-    Sha384,
-    /// SHA-512.
-    Sha512,
-}
-
-/// What is meant by a kind of key without a hash: every hash that is not broken (RFC 8247 section 3.2).
-const SOUND: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+/// What is meant by a kind of key without a hash.
+const SOUND: [HashAlg; 3] = [HashAlg::Sha256, HashAlg::Sha384, HashAlg::Sha512];
 
 /// Reads the value of `auth`.
 pub(super) fn auth(text: &str) -> Read<Auth> {
@@ -97,6 +72,9 @@ fn rules(text: &str) -> Read<SignatureRules> {
     for word in text.split('-') {
         if let Some(next) = kind_of(word) {
             close(kind.replace(next), &mut hashes, &mut rules.chain)?;
+        } else if word == "sha1" {
+            // RFC 8247 section 3.2: MUST NOT be used in a signature.
+            return Err("signatures with sha1 are not taken: sha256, sha384 or sha512 was expected".into());
         } else if let Some(hash) = hash_of(word) {
             hashes.push(hash);
         } else {
@@ -124,7 +102,7 @@ fn expected(word: &str) -> String {
 }
 
 /// Adds the schemes of a kind of keys with the hashes behind it.
-fn close(kind: Option<Kind>, hashes: &mut Vec<Hash>, schemes: &mut Vec<Scheme>) -> Read<()> {
+fn close(kind: Option<Kind>, hashes: &mut Vec<HashAlg>, schemes: &mut Vec<SignatureAlg>) -> Read<()> {
     let hashes = std::mem::take(hashes);
     let Some(kind) = kind else {
         return if hashes.is_empty() { Ok(()) } else { Err(expected("a hash in front")) };
@@ -134,7 +112,7 @@ fn close(kind: Option<Kind>, hashes: &mut Vec<Hash>, schemes: &mut Vec<Scheme>) 
     }
     if kind == Kind::Ed25519 {
         return if hashes.is_empty() {
-            add(schemes, Scheme::Ed25519)
+            add(schemes, SignatureAlg::Ed25519)
         } else {
             Err("ed25519 has a hash of its own: none was expected".into())
         };
@@ -142,19 +120,19 @@ fn close(kind: Option<Kind>, hashes: &mut Vec<Hash>, schemes: &mut Vec<Scheme>) 
     let hashes = if hashes.is_empty() { SOUND.to_vec() } else { hashes };
     for hash in hashes {
         if matches!(kind, Kind::Any | Kind::Ecdsa) {
-            add(schemes, Scheme::Ecdsa(hash))?;
+            add(schemes, SignatureAlg::Ecdsa(hash))?;
         }
         if matches!(kind, Kind::Any | Kind::RsaPss) {
-            add(schemes, Scheme::RsaPss(hash))?;
+            add(schemes, SignatureAlg::RsaPss(hash))?;
         }
         if matches!(kind, Kind::Any | Kind::Rsa) {
-            add(schemes, Scheme::RsaPkcs1(hash))?;
+            add(schemes, SignatureAlg::RsaPkcs1(hash))?;
         }
     }
     Ok(())
 }
 
-fn add(schemes: &mut Vec<Scheme>, scheme: Scheme) -> Read<()> {
+fn add(schemes: &mut Vec<SignatureAlg>, scheme: SignatureAlg) -> Read<()> {
     if !schemes.contains(&scheme) {
         schemes.push(scheme);
     }
@@ -172,12 +150,11 @@ fn kind_of(word: &str) -> Option<Kind> {
     })
 }
 
-fn hash_of(word: &str) -> Option<Hash> {
+fn hash_of(word: &str) -> Option<HashAlg> {
     Some(match word {
-        "sha1" => Hash::Sha1,
-        "sha256" => Hash::Sha256,
-        "sha384" => Hash::Sha384,
-        "sha512" => Hash::Sha512,
+        "sha256" => HashAlg::Sha256,
+        "sha384" => HashAlg::Sha384,
+        "sha512" => HashAlg::Sha512,
         _ => return None,
     })
 }
@@ -185,7 +162,7 @@ fn hash_of(word: &str) -> Option<Hash> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Hash::{Sha256, Sha384, Sha512};
+    use HashAlg::{Sha256, Sha384, Sha512};
 
     fn signature(text: &str) -> SignatureRules {
         match auth(text) {
@@ -200,17 +177,16 @@ mod tests {
         assert_eq!(signature("pubkey"), SignatureRules::default());
         let rules = signature("rsa-2048-sha256-ecdsa-256-sha256-sha384");
         assert_eq!((rules.least_rsa_bits, rules.least_ecdsa_bits), (Some(2048), Some(256)));
-        let schemes = [Scheme::RsaPkcs1(Sha256), Scheme::Ecdsa(Sha256), Scheme::Ecdsa(Sha384)];
+        let schemes =
+            [SignatureAlg::RsaPkcs1(Sha256), SignatureAlg::Ecdsa(Sha256), SignatureAlg::Ecdsa(Sha384)];
         assert_eq!((rules.ike.as_slice(), rules.chain.as_slice()), (&schemes[..], &schemes[..]));
         let pss = signature("ike:rsa/pss-sha384-sha256");
-        assert_eq!(pss.ike, [Scheme::RsaPss(Sha384), Scheme::RsaPss(Sha256)]);
+        assert_eq!(pss.ike, [SignatureAlg::RsaPss(Sha384), SignatureAlg::RsaPss(Sha256)]);
         assert_eq!(pss.chain, []);
-        assert_eq!(signature("ecdsa-384").ike, [Sha256, Sha384, Sha512].map(Scheme::Ecdsa));
-        assert_eq!(signature("ike:ed25519").ike, [Scheme::Ed25519]);
+        assert_eq!(signature("ecdsa-384").ike, [Sha256, Sha384, Sha512].map(SignatureAlg::Ecdsa));
+        assert_eq!(signature("ike:ed25519").ike, [SignatureAlg::Ed25519]);
         assert_eq!(signature("pubkey-sha512").ike.len(), 3);
-        // SHA-1 only by its name.
-        assert!(!signature("rsa").ike.contains(&Scheme::RsaPkcs1(Hash::Sha1)));
-        assert_eq!(signature("rsa-sha1").ike, [Scheme::RsaPkcs1(Hash::Sha1)]);
+        assert!(signature("rsa").ike.iter().all(|scheme| !scheme.uses_sha1()));
     }
 
     #[test]
@@ -219,6 +195,7 @@ mod tests {
             "",
             "sha256",
             "rsa-md5",
+            "rsa-sha1",
             "pubkey-2048",
             "ed25519-sha256",
             "foo",

@@ -3,6 +3,7 @@
 mod examples;
 mod files;
 mod keys;
+mod manual;
 mod syntax;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Configurations in the manner of strongSwan's test suite load as they are, and mean what they say.
 
-use super::super::{Config, Hash, LoadError, Revocation, Scheme};
+use super::super::{Config, LoadError, Revocation};
 use super::ok;
-use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
     self, AddrPattern, Child, ChildAlgorithms, ChildMode, Connection, IdPattern, Identity, IdentityKind,
     IkeEncryption, LocalMethod, OnClose, RemoteMethod, Sequence, Start, Unique,
@@ -165,7 +165,7 @@ fn host2host_transport() {
     assert_eq!((child.outer.dscp, child.outer.df), (DscpPolicy::Set(0), DfPolicy::Clear));
     let (own, peer) = (&config.own_signatures[0].signatures, &config.peer_conditions[0].signatures);
     assert_eq!((own.least_ecdsa_bits, own.chain.len()), (Some(384), 3));
-    assert_eq!((&peer.ike[..], &peer.chain[..]), (&[Scheme::Ecdsa(Hash::Sha384)][..], &[][..]));
+    assert_eq!((&peer.ike[..], &peer.chain[..]), (&[SignatureAlg::Ecdsa(HashAlg::Sha384)][..], &[][..]));
 }
 
 #[test]

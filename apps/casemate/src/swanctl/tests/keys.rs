@@ -4,7 +4,7 @@ use super::super::{child, connection, pool, round, schema::Rule, schema::Schema,
 use super::{ok, only, parse, wrong};
 
 /// Sections by what stands around their keys, and a few keys that make them right.
-const SECTIONS: [(&str, &Schema, &str, &str); 9] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 9] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &round::REMOTE, "connections { gw { remote {", "} } }"),
