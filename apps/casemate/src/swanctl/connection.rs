@@ -2,7 +2,7 @@
 
 use super::address::{self, End};
 use super::child::{self, Entry};
-use super::include::Host;
+use super::files::Host;
 use super::proposal;
 use super::round::{self, OwnSignature, PeerConditions};
 use super::schema::{Keys, Problems, Rule, Schema};
@@ -66,7 +66,7 @@ pub(super) const CONNECTION: Schema = Schema {
 const CHILDREN: Schema = Schema { keys: &[], sections: &[""] };
 
 /// What is read of a connection.
-pub(super) struct Read {
+pub(super) struct Whole {
     pub(super) connection: Connection,
     pub(super) own: OwnSignature,
     pub(super) conditions: PeerConditions,
@@ -83,7 +83,7 @@ pub(super) struct Context<'c> {
 }
 
 /// Reads one connection. What is wrong becomes a problem, and some value in its place.
-pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Read {
+pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     let keys = Keys::new(view, &CONNECTION, context.problems);
     let (name, directory, problems) = (view.name(), context.directory, context.problems);
     let (local, own) = round::local(only(view, "local", &keys).as_ref(), name, directory, problems);
@@ -115,7 +115,7 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Read {
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
     };
-    Read { connection, own, conditions }
+    Whole { connection, own, conditions }
 }
 
 const CHILDLESS: [(&str, Childless); 4] = [

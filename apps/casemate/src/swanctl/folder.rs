@@ -1,6 +1,6 @@
 //! The folders of certificates and keys beside a configuration. Whatever lies in them is loaded, as swanctl(8) does it.
 
-use super::include::Host;
+use super::files::Host;
 use super::problem::Place;
 use super::schema::Problems;
 use std::path::{Path, PathBuf};

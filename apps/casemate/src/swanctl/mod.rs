@@ -4,15 +4,16 @@
 //! [`Config::load`] gives all of it or every error in it, so nothing is ever applied by halves. Syntax: strongswan.conf(5);
 //! keys: swanctl.conf(5); what differs is in docs/manual/swanctl.md.
 //!
-//! Text becomes a tree of sections ([`syntax`], [`include`]), of which [`view`] shows each section with what it inherits;
+//! Text becomes a tree of sections ([`syntax`], [`files`]), of which [`view`] shows each section with what it inherits;
 //! [`schema`] holds it to the keys that exist, and the readers of sections make the types of [`casemate_ike::config`].
 
 mod address;
 mod child;
 mod connection;
+mod files;
 mod folder;
 mod identity;
-mod include;
+
 mod keyword;
 mod name;
 mod pool;
@@ -29,8 +30,8 @@ mod tree;
 mod value;
 mod view;
 
+pub use files::{Host, ThisHost};
 pub use folder::Folders;
-pub use include::{Host, ThisHost};
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};
@@ -39,7 +40,7 @@ pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
 use connection::Context;
-use include::Loader;
+use files::Loader;
 use schema::{Problems, unknown};
 use std::path::Path;
 use tree::Tree;

@@ -3,7 +3,7 @@
 //! Bytes are taken as they come, because comments may hold anything; names and values must be UTF-8. Every file closes the
 //! sections that it opens.
 
-use super::include::Loader;
+use super::files::Loader;
 use super::problem::{Place, Problem};
 use super::tree::{Reference, SectionId, Value};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The syntax, the inheritance of sections, and where errors are.
 
-use super::super::include::Loader;
+use super::super::files::Loader;
 use super::super::problem::Problem;
 use super::super::tree::Tree;
 use super::super::view::Resolver;
