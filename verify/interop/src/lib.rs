@@ -8,10 +8,12 @@
 mod error;
 mod guest;
 mod netns;
+mod process;
 
 pub use error::{Error, Result};
 pub use guest::{Guest, Images, NetworkSpec, Output};
 pub use netns::Netns;
+pub use process::{Background, run};
 
 /// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it.
 pub const ENCAP_PORT: u16 = 4500;
