@@ -14,6 +14,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Of the directory of a run; its process number follows.
+const PREFIX: &str = "casemate-strongswan.";
 /// Lines of each log that are shown when a case fails.
 const TAIL: usize = 12;
 
@@ -28,7 +30,9 @@ pub(crate) struct Bench<'o> {
 impl<'o> Bench<'o> {
     /// Prepares a directory for this run. It is below /tmp because the path of a Unix socket has to be short.
     pub(crate) fn new(options: &'o Options) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("casemate-strongswan.{}", std::process::id()));
+        let temporary = std::env::temp_dir();
+        remove_stale(&temporary);
+        let directory = temporary.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
         let programs = Programs::copy_to(&directory.join("programs"))?;
         let pki = Pki::new(directory.join("pki"))?;
@@ -82,6 +86,18 @@ impl Drop for Bench<'_> {
     fn drop(&mut self) {
         // A leftover directory hurts nobody.
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Removes what runs left behind that were killed.
+fn remove_stale(temporary: &std::path::Path) {
+    for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if process.is_some_and(|process| !std::path::Path::new("/proc").join(process).exists()) {
+            // It may be somebody else's.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -89,7 +89,15 @@ impl Path {
         self.nft("table inet cut { chain in { type filter hook prerouting priority -450\ndrop\n}\n}")
     }
 
-    /// Takes `cut` back.
+    /// From now on loses IKE on port 4500, which begins with four bytes of zero there (RFC 3948 section 2.2), and no ESP.
+    pub(crate) fn cut_ike(&self) -> Result<()> {
+        self.nft(
+            "table inet cut { chain in { type filter hook prerouting priority -450\n\
+             udp dport 4500 @th,64,32 0 drop\n}\n}",
+        )
+    }
+
+    /// Takes `cut` and `cut_ike` back.
     pub(crate) fn heal(&self) -> Result<()> {
         self.nft("delete table inet cut")
     }

@@ -57,7 +57,7 @@ pub(crate) trait Peer {
     /// Deletes an SA.
     fn terminate(&mut self, target: Target<'_>) -> Result<()>;
 
-    /// Replaces an SA by a new one.
+    /// Begins to replace an SA by a new one, and does not wait for it.
     fn rekey(&mut self, target: Target<'_>) -> Result<()>;
 
     /// The IKE SAs that are established.

@@ -81,6 +81,11 @@ fn proposals(cases: &mut Vec<Case>, initiator: Side) {
         };
         cases.push(Case::new(&format!("negotiation/no-common-proposal-{name}"), plan, script));
     }
+    // kernel-libipsec has no extended sequence numbers, but both sides can speak of them.
+    let mut plan = Plan::new(initiator);
+    plan.child_of(initiator, "esp_proposals", "aes128gcm16-esn-noesn");
+    plan.child_of(responder, "esp_proposals", "aes128gcm16-noesn");
+    cases.push(Case::new("negotiation/esn-offered", plan, establish_and_talk));
     // Offers of which we make nothing: MOBIKE (RFC 4555) and its addresses.
     let mut plan = Plan::new(initiator);
     plan.connection_of(Side::Right, "mobike", "yes");
@@ -122,7 +127,7 @@ fn children(cases: &mut Vec<Case>, initiator: Side) {
 }
 
 fn selectors(cases: &mut Vec<Case>, initiator: Side) {
-    // The initiator asks for all of 10.0.0.0/8, the responder has less.
+    // The initiator asks for all networks of both sides, the responder has less.
     let mut plan = Plan::new(initiator);
     plan.child_of(initiator, "local_ts", "10.96.0.0/13");
     plan.child_of(initiator, "remote_ts", "10.96.0.0/13");

@@ -6,9 +6,12 @@ use crate::peer::Target;
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
 use crate::side::{Family, Side};
 use casemate_interop::{Error, Result};
+use std::time::Duration;
 
 /// How often a flow sees its SA replaced.
 const ROUNDS: usize = 3;
+/// Until both sides have sent again what was lost, and have agreed.
+const COLLISION_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     for side in Side::BOTH {
@@ -32,16 +35,27 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         cases.push(Case::new(&format!("rekey/child-by-time/{by}"), plan, script));
         cases.push(dead_peer(initiator, side, by));
     }
+    for (name, target) in [("child", Target::Child(CHILD)), ("ike", Target::Ike(CONNECTION))] {
+        let mut plan = Plan::new(initiator);
+        Side::BOTH.into_iter().for_each(|side| retransmit_quickly(&mut plan, side));
+        let script = move |arena: &mut Arena| rekey_at_once(arena, target);
+        cases.push(Case::new(&format!("rekey/{name}/by-both"), plan, script));
+    }
     cases.push(Case::new("reload", Plan::new(initiator), reload));
 }
 
 fn dead_peer(initiator: Side, side: Side, by: &str) -> Case {
     let mut plan = Plan::new(initiator);
     plan.connection_of(side, "dpd_delay", "1s");
+    retransmit_quickly(&mut plan, side);
+    Case::new(&format!("dpd/{by}"), plan, move |arena| outlive_the_peer(arena, side))
+}
+
+/// Every half second, three times.
+fn retransmit_quickly(plan: &mut Plan, side: Side) {
     plan.daemon(side, "retransmit_timeout", "0.5");
     plan.daemon(side, "retransmit_base", "1");
-    plan.daemon(side, "retransmit_tries", "2");
-    Case::new(&format!("dpd/{by}"), plan, move |arena| outlive_the_peer(arena, side))
+    plan.daemon(side, "retransmit_tries", "3");
 }
 
 /// `side` replaces an SA. Afterwards both sides have the new one and no other.
@@ -70,6 +84,30 @@ fn rekey_under_traffic(arena: &mut Arena, side: Side, target: Target<'_>) -> Res
     let said = flows.into_iter().map(|flow| flow.stop()).collect::<Result<Vec<_>>>()?;
     arena.traffic(Family::V4)?;
     Ok(said.join("; "))
+}
+
+/// Both sides begin before they hear of each other; one of the two new SAs has to give way (RFC 7296 sections 2.8.1 and
+/// 2.8.2).
+fn rekey_at_once(arena: &mut Arena, target: Target<'_>) -> Result<String> {
+    establish_and_talk(arena)?;
+    let flow = arena.start_flow(Side::Left)?;
+    let before = spis(arena, target)?;
+    arena.path.cut_ike()?;
+    for side in Side::BOTH {
+        arena.peer(side).rekey(target).map_err(Error::in_front(side.name()))?;
+    }
+    arena.path.heal()?;
+    arena.wait_until(COLLISION_LIMIT, |arena| {
+        arena.agree_now()?;
+        demand(spis(arena, target)? != before, "the SA was not replaced")
+    })?;
+    let said = flow.stop()?;
+    demand(
+        arena.strongswan_said("collision"),
+        "strongSwan's log tells of no collision: the case proves nothing",
+    )?;
+    arena.traffic(Family::V4)?;
+    Ok(said)
 }
 
 fn rekey_by_time(arena: &mut Arena, side: Side) -> Result<String> {
