@@ -13,7 +13,6 @@ mod connection;
 mod files;
 mod folder;
 mod identity;
-
 mod keyword;
 mod name;
 mod pool;
@@ -32,6 +31,7 @@ mod view;
 
 pub use files::{Host, ThisHost};
 pub use folder::Folders;
+pub use name::pattern as name_pattern;
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};

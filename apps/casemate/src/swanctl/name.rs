@@ -4,6 +4,7 @@
 //! for RFC 4514 reads them. The encoding is byte for byte that of strongSwan.
 
 use super::value::Read;
+use casemate_pki::DnPattern;
 
 /// A distinguished name.
 pub(super) struct Name {
@@ -22,29 +23,49 @@ const IA5: u8 = 0x16;
 
 /// Reads a name.
 pub(super) fn read(text: &str) -> Read<Name> {
-    let text = text.trim_matches(' ');
-    let (text, between) = match text.strip_prefix('/') {
-        Some(rest) => (rest, '/'),
-        None => (text.strip_suffix(',').unwrap_or(text), ','),
-    };
     let (mut rdns, mut has_wildcard) = (Vec::new(), false);
-    for part in text.split(between) {
-        let (name, value) = part.split_once('=').ok_or_else(|| {
-            format!("`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their values", part.trim().escape_debug())
-        })?;
-        let (name, value) = (name.trim_matches(' '), value.trim_matches(' '));
-        let oid = attribute(name).ok_or_else(|| {
-            format!(
-                "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
-                name.escape_debug()
-            )
-        })?;
+    for (oid, value) in parts(text)? {
         has_wildcard |= value == "*";
         let string = if is_ia5(oid) { IA5 } else { string_type(value) };
         let pair = [element(OBJECT, oid), element(string, value.as_bytes())].concat();
         rdns.extend(element(SET, &element(SEQUENCE, &pair)));
     }
     Ok(Name { der: element(SEQUENCE, &rdns), has_wildcard })
+}
+
+/// The pattern that a name with wildcards is.
+pub fn pattern(text: &str) -> Option<DnPattern> {
+    parts(text).ok().map(DnPattern::new)
+}
+
+/// The parts of a name: the content of each object identifier, and the value.
+fn parts(text: &str) -> Read<Vec<(&'static [u8], &str)>> {
+    let text = text.trim_matches(' ');
+    let (text, between) = match text.strip_prefix('/') {
+        Some(rest) => (rest, '/'),
+        None => (text.strip_suffix(',').unwrap_or(text), ','),
+    };
+    let attribute_of = |part: &str| -> Read<&'static [u8]> {
+        let (name, _) = part.split_once('=').ok_or_else(|| {
+            format!(
+                "`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their \
+                 values",
+                part.trim().escape_debug()
+            )
+        })?;
+        let name = name.trim_matches(' ');
+        attribute(name).ok_or_else(|| {
+            format!(
+                "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
+                name.escape_debug()
+            )
+        })
+    };
+    let read = |part| {
+        let value = str::split_once(part, '=').map_or("", |(_, value)| value);
+        Ok((attribute_of(part)?, value.trim_matches(' ')))
+    };
+    text.split(between).map(read).collect()
 }
 
 /// Whether the bytes are one DER sequence, as a name is.
