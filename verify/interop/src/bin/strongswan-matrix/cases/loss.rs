@@ -32,9 +32,9 @@ fn endure(arena: &mut Arena, at: u32, of: u32) -> Result<String> {
         let left = arena.agree_now()?;
         demand(left.children.is_empty(), "the Child SA is still there")
     })?;
-    demand(
-        arena.strongswan_said("retransmit 1 of request"),
-        "strongSwan sent nothing again: the case proves nothing",
-    )?;
+    // It sent a request again, or answered one again.
+    let again = ["retransmit 1 of request", "received retransmit of request"];
+    let was_lost = again.iter().any(|words| arena.strongswan_said(words));
+    demand(was_lost, "strongSwan sent nothing again: the case proves nothing")?;
     Ok(said)
 }
