@@ -14,6 +14,7 @@ pub mod manual;
 pub mod providers;
 pub mod run;
 pub mod status;
+pub mod swanctl;
 pub mod xfrm;
 
 use cli::{Cli, Command};

@@ -1,8 +1,8 @@
 //! The seam to the algorithms.
 
 use crate::{
-    AeadAlg, AeadJob, CipherAlg, EncryptThenMac, EtmJob, KexMethod, KexSecret, MacAlg, MacJob, PrfAlg,
-    PrfKey, Rng, prf,
+    AeadAlg, AeadJob, CipherAlg, Digest, EncryptThenMac, EtmJob, HashAlg, KexMethod, KexSecret, MacAlg,
+    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, prf,
 };
 use alloc::boxed::Box;
 
@@ -101,6 +101,29 @@ pub trait Provider: Sync {
     fn kex(&self, _method: KexMethod, _rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         Err(KeyError::Unsupported)
     }
+
+    /// The digest of `parts`, one after the other. `None` if the provider does not have the hash function, or failed.
+    fn hash(&self, _alg: HashAlg, _parts: &[&[u8]]) -> Option<Digest> {
+        None
+    }
+
+    /// A key that signs. Numbers that do not make a key are refused: primes that do not fit the modulus, a secret number
+    /// that is not below the curve's order.
+    fn signing_key(&self, _key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+
+    /// Whether `signature` is that of `message` by the holder of `key`: only `Ok` says yes. SHA-1 is a hash like the others
+    /// here. [`SignatureError::WrongKey`] if the key is none for the algorithm.
+    fn verify(
+        &self,
+        _alg: SignatureAlg,
+        _key: &PublicKey,
+        _message: &[u8],
+        _signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        Err(SignatureError::Unsupported)
+    }
 }
 
 /// Providers in order of preference; each algorithm comes from the first that has it.
@@ -160,6 +183,48 @@ impl Providers<'_> {
     /// See [`Provider::kex`].
     pub fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         self.first(|p| p.kex(method, rng))
+    }
+
+    /// See [`Provider::hash`].
+    pub fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        self.0.iter().find_map(|provider| provider.hash(alg, parts))
+    }
+
+    /// See [`Provider::signing_key`].
+    pub fn signing_key(&self, key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
+        self.first(|p| p.signing_key(key))
+    }
+
+    /// See [`Provider::verify`]. A signature over a SHA-1 digest is not looked at (RFC 8247 section 3.2: MUST NOT).
+    pub fn verify(
+        &self,
+        alg: SignatureAlg,
+        key: &PublicKey,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        if alg.uses_sha1() {
+            return Err(SignatureError::Sha1);
+        }
+        self.verify_even_sha1(alg, key, message, signature)
+    }
+
+    /// As [`verify`](Self::verify), and with SHA-1 too: for the authentication method 1 of peers that know nothing newer
+    /// (RFC 7296 section 2.15), where the administrator has said so.
+    pub fn verify_even_sha1(
+        &self,
+        alg: SignatureAlg,
+        key: &PublicKey,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        for provider in self.0 {
+            match provider.verify(alg, key, message, signature) {
+                Err(SignatureError::Unsupported) => {}
+                decided => return decided,
+            }
+        }
+        Err(SignatureError::Unsupported)
     }
 }
 

@@ -9,6 +9,7 @@ mod aead;
 mod aes;
 mod bn;
 mod ec;
+mod evp;
 mod hash;
 mod x25519;
 
@@ -16,6 +17,7 @@ pub(crate) use aead::{Aead, AeadKind};
 pub(crate) use aes::{AesDecrypt, AesEncrypt, BLOCK, Block};
 pub(crate) use bn::mod_exp;
 pub(crate) use ec::{Curve, EcKey, EcdhError};
+pub(crate) use evp::EvpKey;
 pub(crate) use hash::{Hash, Sha1, Sha256, Sha384, Sha512};
 pub(crate) use x25519::{X25519, x25519, x25519_public};
 

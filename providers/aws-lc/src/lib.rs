@@ -13,12 +13,14 @@ mod cipher;
 mod ffi;
 mod hmac;
 mod kex;
+mod signature;
 #[cfg(test)]
 mod tests;
 
 use casemate_crypto::{
-    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EncryptThenMac, EtmKey, KexMethod, KexSecret, KeyError,
-    MacAlg, MacKey, MacKind, Outcome, Provider, Rng,
+    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, Digest, EncryptThenMac, EtmKey, HashAlg, KexMethod,
+    KexSecret, KeyError, MacAlg, MacKey, MacKind, Outcome, PrivateKey, Provider, PublicKey, Rng,
+    SignatureAlg, SignatureError, SigningKey,
 };
 use ffi::AeadKind;
 
@@ -87,6 +89,24 @@ impl Provider for AwsLc {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         kex::secret(method, rng)
+    }
+
+    fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        signature::hash(alg, parts)
+    }
+
+    fn signing_key(&self, key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
+        signature::signing_key(key)
+    }
+
+    fn verify(
+        &self,
+        alg: SignatureAlg,
+        key: &PublicKey,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        signature::verify(alg, key, message, signature)
     }
 }
 

@@ -27,6 +27,7 @@ mod lanes;
 mod mac;
 mod modp;
 mod provider;
+mod signature;
 #[cfg(test)]
 mod wiped;
 mod x25519;

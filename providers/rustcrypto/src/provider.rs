@@ -1,10 +1,10 @@
 //! The door: from an algorithm's name to a key of it.
 
-use crate::{cbc, ccm, chacha, cmac, ctr, ecp, etm, gcm, gmac, hmac, modp, x25519, xcbc};
+use crate::{cbc, ccm, chacha, cmac, ctr, ecp, etm, gcm, gmac, hmac, modp, signature, x25519, xcbc};
 use alloc::boxed::Box;
 use casemate_crypto::{
-    AeadAlg, AeadKey, CipherAlg, CipherKey, EtmKey, KexMethod, KexSecret, KeyError, MacAlg, MacKey, MacKind,
-    Provider, Rng,
+    AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError, MacAlg,
+    MacKey, MacKind, PrivateKey, Provider, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey,
 };
 
 /// The RustCrypto algorithms as a [`Provider`].
@@ -63,6 +63,24 @@ impl Provider for RustCrypto {
             KexMethod::X25519 => x25519::secret(rng),
             KexMethod::X448 => Err(KeyError::Unsupported),
         }
+    }
+
+    fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        signature::hash(alg, parts)
+    }
+
+    fn signing_key(&self, key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
+        signature::signing_key(key)
+    }
+
+    fn verify(
+        &self,
+        alg: SignatureAlg,
+        key: &PublicKey,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        signature::verify(alg, key, message, signature)
     }
 }
 

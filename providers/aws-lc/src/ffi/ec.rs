@@ -1,4 +1,4 @@
-//! The prime curves of NIST, and ECDH on them.
+//! The prime curves of NIST, ECDH on them, and keys that sign.
 
 use super::bn::Number;
 use aws_lc_sys as c;
@@ -51,18 +51,36 @@ impl EcKey {
 
     /// The public value's coordinates, `len` bytes of x and y; `None` if the library failed or the curve has another length.
     pub(crate) fn public(&self, len: usize) -> Option<Vec<u8>> {
+        self.coordinates(&self.public_point()?, len)
+    }
+
+    /// As [`public`](Self::public), and the key keeps the point: one that signs needs both.
+    pub(crate) fn complete(&mut self, len: usize) -> Option<Vec<u8>> {
+        let point = self.public_point()?;
+        // SAFETY: both are valid and of one group; the library copies the point.
+        let set = unsafe { c::EC_KEY_set_public_key(self.0.as_ptr(), point.0.as_ptr()) };
+        if set == 1 { self.coordinates(&point, len) } else { None }
+    }
+
+    fn public_point(&self) -> Option<Point> {
         let point = Point::new(self)?;
-        let mut encoded = vec![0; len.checked_add(1)?];
         // SAFETY: all pointers are valid and of one group; the private value is there since `new`. The library may make its own
-        // scratch memory (null context), and writes at most as many bytes as `encoded` has.
-        let written = unsafe {
-            let (group, none) = (self.group(), ptr::null_mut());
+        // scratch memory (null context).
+        let made = unsafe {
             let private = c::EC_KEY_get0_private_key(self.0.as_ptr());
-            if c::EC_POINT_mul(group, point.0.as_ptr(), private, ptr::null(), ptr::null(), none) != 1 {
-                return None;
-            }
+            let (group, none) = (self.group(), ptr::null_mut());
+            c::EC_POINT_mul(group, point.0.as_ptr(), private, ptr::null(), ptr::null(), none)
+        };
+        (made == 1).then_some(point)
+    }
+
+    fn coordinates(&self, point: &Point, len: usize) -> Option<Vec<u8>> {
+        let mut encoded = vec![0; len.checked_add(1)?];
+        // SAFETY: the point is valid and of this group; the library writes at most as many bytes as `encoded` has.
+        let written = unsafe {
             let form = c::point_conversion_form_t::POINT_CONVERSION_UNCOMPRESSED;
-            c::EC_POINT_point2oct(group, point.0.as_ptr(), form, encoded.as_mut_ptr(), encoded.len(), none)
+            let (bytes, len, none) = (encoded.as_mut_ptr(), encoded.len(), ptr::null_mut());
+            c::EC_POINT_point2oct(self.group(), point.0.as_ptr(), form, bytes, len, none)
         };
         let coordinates = encoded.split_off(1);
         (written == len.checked_add(1)? && encoded == [UNCOMPRESSED]).then_some(coordinates)
@@ -86,6 +104,11 @@ impl EcKey {
         let written =
             unsafe { c::ECDH_compute_key(bytes, out.len(), point.0.as_ptr(), self.0.as_ptr(), None) };
         if usize::try_from(written) == Ok(out.len()) { Ok(()) } else { Err(EcdhError::Failed) }
+    }
+
+    /// The key, which stays this value's.
+    pub(super) fn as_ptr(&self) -> *mut c::EC_KEY {
+        self.0.as_ptr()
     }
 
     fn group(&self) -> *const c::EC_GROUP {

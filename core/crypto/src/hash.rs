@@ -1,0 +1,100 @@
+//! Hash functions (IANA "IKEv2 Hash Algorithms", RFC 7427 section 7).
+
+use core::fmt;
+
+/// Longest digest of any hash, in bytes.
+const MAX_DIGEST: usize = 64;
+
+/// A hash function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HashAlg {
+    /// SHA-1. RFC 8247 section 3.2: MUST NOT in a signature. IKE needs it for NAT detection and for the names of CAs in CERTREQ.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA-384.
+    Sha384,
+    /// SHA-512.
+    Sha512,
+}
+
+impl HashAlg {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sha1, Self::Sha256, Self::Sha384, Self::Sha512];
+
+    /// IANA id, as in a SIGNATURE_HASH_ALGORITHMS notification.
+    pub const fn id(self) -> u16 {
+        match self {
+            Self::Sha1 => 1,
+            Self::Sha256 => 2,
+            Self::Sha384 => 3,
+            Self::Sha512 => 4,
+        }
+    }
+
+    /// The hash with this IANA id.
+    pub fn from_id(id: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|hash| hash.id() == id)
+    }
+
+    /// Length of a digest, in bytes.
+    pub const fn digest_len(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => MAX_DIGEST,
+        }
+    }
+}
+
+impl fmt::Display for HashAlg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sha1 => "SHA-1",
+            Self::Sha256 => "SHA-256",
+            Self::Sha384 => "SHA-384",
+            Self::Sha512 => "SHA-512",
+        })
+    }
+}
+
+/// What a hash made of public data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    bytes: [u8; MAX_DIGEST],
+    alg: HashAlg,
+}
+
+impl Digest {
+    /// For providers: a digest of `alg` whose bytes `write` puts into a buffer of the right length. `None` if `write` says
+    /// that it failed.
+    pub fn of(alg: HashAlg, write: impl FnOnce(&mut [u8]) -> bool) -> Option<Self> {
+        let mut bytes = [0; MAX_DIGEST];
+        let written = bytes.get_mut(..alg.digest_len()).is_some_and(write);
+        written.then_some(Self { bytes, alg })
+    }
+
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.alg.digest_len()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({:02x?})", self.alg, self.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn ids_are_found_again() {
+        let found: Vec<_> = (0..100).filter_map(HashAlg::from_id).collect();
+        assert_eq!(found, HashAlg::ALL);
+    }
+}

@@ -1,0 +1,168 @@
+//! Signatures, through the library's EVP interface. Only a return value of 1 is success: some functions fail with -1.
+
+use super::EcKey;
+use aws_lc_sys as c;
+use casemate_crypto::{HashAlg, SignatureAlg};
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+/// A private or public key. The library wipes what it frees.
+pub(crate) struct EvpKey(NonNull<c::EVP_PKEY>);
+
+// SAFETY: the key is this value's alone, and the library ties no key to a thread.
+unsafe impl Send for EvpKey {}
+// SAFETY: signing and verifying do not change a key but for its reference count and cached constants, which the library guards.
+unsafe impl Sync for EvpKey {}
+
+impl EvpKey {
+    /// A public key; `None` if the library does not take it, as when a point is not on its curve.
+    pub(crate) fn from_spki(spki: &[u8]) -> Option<Self> {
+        let mut cursor = MaybeUninit::<c::CBS>::uninit();
+        // SAFETY: `CBS_init` fills the cursor, and keeps the pointer and the length of one slice that outlives it.
+        let (key, mut cursor) = unsafe {
+            c::CRYPTO_library_init();
+            c::CBS_init(cursor.as_mut_ptr(), spki.as_ptr(), spki.len());
+            let key = c::EVP_parse_public_key(cursor.as_mut_ptr());
+            (key, cursor.assume_init())
+        };
+        let key = Self(NonNull::new(key)?);
+        // SAFETY: the cursor is filled.
+        let left = unsafe { c::CBS_len(&raw mut cursor) };
+        (left == 0).then_some(key)
+    }
+
+    /// A private key from RSAPrivateKey in DER; `None` if its numbers do not fit together.
+    pub(crate) fn from_rsa(der: &[u8]) -> Option<Self> {
+        // SAFETY: the bytes come with their length; the key is ours or null.
+        let rsa = unsafe {
+            c::CRYPTO_library_init();
+            NonNull::new(c::RSA_private_key_from_bytes(der.as_ptr(), der.len()))?
+        };
+        let key = Self::empty();
+        // SAFETY: both are valid; the library counts one more owner of the numbers.
+        let set = key.as_ref().map(|key| unsafe { c::EVP_PKEY_set1_RSA(key.0.as_ptr(), rsa.as_ptr()) });
+        // SAFETY: our share of the numbers is not used after this.
+        unsafe { c::RSA_free(rsa.as_ptr()) };
+        key.filter(|_| set == Some(1))
+    }
+
+    /// A private key from a number on a curve.
+    pub(crate) fn from_ec(ec: &EcKey) -> Option<Self> {
+        let key = Self::empty()?;
+        // SAFETY: both are valid; the library counts one more owner of the number.
+        let set = unsafe { c::EVP_PKEY_set1_EC_KEY(key.0.as_ptr(), ec.as_ptr()) };
+        (set == 1).then_some(key)
+    }
+
+    /// A private key of Ed25519, with the public one.
+    pub(crate) fn from_ed25519(seed: &[u8]) -> Option<(Self, [u8; 32])> {
+        // SAFETY: the bytes come with their length; the key is ours or null.
+        let key = unsafe {
+            c::CRYPTO_library_init();
+            c::EVP_PKEY_new_raw_private_key(c::EVP_PKEY_ED25519, ptr::null_mut(), seed.as_ptr(), seed.len())
+        };
+        let key = Self(NonNull::new(key)?);
+        let (mut public, mut len) = ([0; 32], 32);
+        // SAFETY: the key is valid, and `public` has as many bytes as `len` says.
+        let got =
+            unsafe { c::EVP_PKEY_get_raw_public_key(key.0.as_ptr(), public.as_mut_ptr(), &raw mut len) };
+        (got == 1 && len == public.len()).then_some((key, public))
+    }
+
+    fn empty() -> Option<Self> {
+        // SAFETY: takes nothing; the key is ours or null.
+        NonNull::new(unsafe { c::EVP_PKEY_new() }).map(Self)
+    }
+
+    /// The signature; `None` if the library failed, or the key is public.
+    pub(crate) fn sign(&self, alg: SignatureAlg, message: &[u8]) -> Option<Vec<u8>> {
+        let context = Context::new()?;
+        context.start(c::EVP_DigestSignInit, alg, self)?;
+        // SAFETY: the key is valid.
+        let longest = unsafe { c::EVP_PKEY_size(self.0.as_ptr()) };
+        let mut signature = vec![0; usize::try_from(longest).ok()?];
+        let mut len = signature.len();
+        let (to, at, from) = (signature.as_mut_ptr(), &raw mut len, message.as_ptr());
+        // SAFETY: the context is started; both slices come with their lengths, and the library writes no more than `len`.
+        let signed = unsafe { c::EVP_DigestSign(context.0.as_ptr(), to, at, from, message.len()) };
+        signature.truncate(len);
+        (signed == 1).then_some(signature)
+    }
+
+    /// Whether the signature holds; `None` if the library would not even begin.
+    pub(crate) fn verify(&self, alg: SignatureAlg, message: &[u8], signature: &[u8]) -> Option<bool> {
+        let context = Context::new()?;
+        context.start(c::EVP_DigestVerifyInit, alg, self)?;
+        let (sig, data) = (signature.as_ptr(), message.as_ptr());
+        // SAFETY: the context is started; both slices come with their lengths.
+        let holds =
+            unsafe { c::EVP_DigestVerify(context.0.as_ptr(), sig, signature.len(), data, message.len()) };
+        Some(holds == 1)
+    }
+}
+
+impl Drop for EvpKey {
+    fn drop(&mut self) {
+        // SAFETY: the key is ours and is not used after this.
+        unsafe { c::EVP_PKEY_free(self.0.as_ptr()) }
+    }
+}
+
+/// How `EVP_DigestSignInit` and `EVP_DigestVerifyInit` are called.
+type Start = unsafe extern "C" fn(
+    *mut c::EVP_MD_CTX,
+    *mut *mut c::EVP_PKEY_CTX,
+    *const c::EVP_MD,
+    *mut c::ENGINE,
+    *mut c::EVP_PKEY,
+) -> c_int;
+
+/// One signature in the making.
+struct Context(NonNull<c::EVP_MD_CTX>);
+
+impl Context {
+    fn new() -> Option<Self> {
+        // SAFETY: takes nothing; the context is ours or null.
+        NonNull::new(unsafe { c::EVP_MD_CTX_new() }).map(Self)
+    }
+
+    fn start(&self, start: Start, alg: SignatureAlg, key: &EvpKey) -> Option<()> {
+        let hash = digest(alg);
+        let (mut inner, no_engine) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: context and key are valid, the hash is valid or null as for Ed25519; `inner` stays the context's.
+        let started = unsafe { start(self.0.as_ptr(), &raw mut inner, hash, no_engine, key.0.as_ptr()) };
+        if started != 1 {
+            return None;
+        }
+        let SignatureAlg::RsaPss(_) = alg else { return Some(()) };
+        // SAFETY: `inner` was set by the call that succeeded, and the hash is a constant of the library.
+        let set = unsafe {
+            c::EVP_PKEY_CTX_set_rsa_padding(inner, c::RSA_PKCS1_PSS_PADDING) == 1
+                && c::EVP_PKEY_CTX_set_rsa_pss_saltlen(inner, c::RSA_PSS_SALTLEN_DIGEST) == 1
+                && c::EVP_PKEY_CTX_set_rsa_mgf1_md(inner, hash) == 1
+        };
+        set.then_some(())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is ours and is not used after this.
+        unsafe { c::EVP_MD_CTX_free(self.0.as_ptr()) }
+    }
+}
+
+/// The hash of an algorithm; null for Ed25519.
+fn digest(alg: SignatureAlg) -> *const c::EVP_MD {
+    // SAFETY: these take nothing and return constants.
+    unsafe {
+        match alg.hash() {
+            Some(HashAlg::Sha1) => c::EVP_sha1(),
+            Some(HashAlg::Sha256) => c::EVP_sha256(),
+            Some(HashAlg::Sha384) => c::EVP_sha384(),
+            Some(HashAlg::Sha512) => c::EVP_sha512(),
+            None => ptr::null(),
+        }
+    }
+}
