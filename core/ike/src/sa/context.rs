@@ -63,8 +63,9 @@ pub(crate) struct Cx<'c, 'e> {
 }
 
 impl Cx<'_, '_> {
-    /// Sends datagrams.
-    pub(crate) fn send(&mut self, path: Path, marker: bool, datagrams: &[Vec<u8>]) {
+    /// Sends datagrams. On the port that is shared with ESP they have a marker (RFC 7296 section 3.1).
+    pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
+        let marker = path.local.port() == self.shared.settings.natt_port;
         let transmits = datagrams.iter().map(|message| Transmit { path, marker, message: message.clone() });
         self.shared.transmits.extend(transmits);
     }
