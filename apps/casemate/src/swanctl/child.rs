@@ -85,14 +85,24 @@ enum Mode {
     Drop,
 }
 
-/// Reads one entry. What is wrong becomes a problem, and some value in its place.
-pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Entry {
+/// Reads one entry of a connection, which `has_peer` with an address to begin with. What is wrong becomes a problem, and some
+/// value in its place.
+pub(super) fn read(view: &View<'_, '_>, has_peer: bool, problems: &Problems) -> Entry {
     let keys = Keys::new(view, &CHILD, problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
     }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
-        Mode::Protect(mode) => Entry::Child(child(&keys, view.name(), mode)),
+        Mode::Protect(mode) => {
+            let child = child(&keys, view.name(), mode);
+            if !has_peer && child.start != Start::default() {
+                keys.wrong(
+                    "start_action",
+                    "there is nobody to begin with: a single address in `remote_addrs` was expected",
+                );
+            }
+            Entry::Child(child)
+        }
         Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
         Mode::Drop => Entry::Shunt(shunt(&keys, view.name(), false)),
     }
