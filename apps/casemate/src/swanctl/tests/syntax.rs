@@ -25,6 +25,8 @@ const STRONGSWAN: &[(&str, &str, Option<&str>)] = &[
     ("d { a = 1\n z { q = 7 } }\ns : d { b = 2 }\n t : s { a = \n}", "t.z.q", Some("7")),
     ("s : \n t \n , u\n{ a=1 }\nt{b=2}\nu{c=3}", "s.c", Some("3")),
     ("include = 1", "include", Some("1")),
+    ("a # x\n\n = 1\nb=2", "a", Some("1")),
+    ("a\n = \n1 = 2", "1", Some("2")),
     ("a = \"x\ny\"", "a", Some("x\ny")),
     ("a { b : a { } c = 1 }", "a.b.b.b.c", Some("1")),
     ("x : p.q { }\n p : r { }\n r { q { k = 5 } }", "x.k", Some("5")),
