@@ -35,11 +35,16 @@ impl TrafficTemplate {
     /// Whatever an end sends itself.
     pub const DYNAMIC: Self = Self { addrs: None, proto: None, ports: PortRange::ANY };
 
-    /// With the addresses of an end filled in. An end with several virtual addresses makes several of one.
+    /// With the addresses of an end filled in. An end with several virtual addresses makes several of one; one that is
+    /// unspecified, because it is not known yet, makes one of all addresses.
     pub fn fill<'a>(&self, ends: &'a [IpAddr]) -> impl Iterator<Item = Traffic> + use<'a> {
         let Self { addrs, proto, ports } = *self;
         let ends = if addrs.is_some() { &[] } else { ends };
-        let ranges = addrs.into_iter().chain(ends.iter().map(|end| AddrRange::single(*end)));
+        let ranges = addrs.into_iter().chain(ends.iter().map(|end| match end {
+            IpAddr::V4(end) if end.is_unspecified() => AddrRange::ANY_V4,
+            IpAddr::V6(end) if end.is_unspecified() => AddrRange::ANY_V6,
+            end => AddrRange::single(*end),
+        }));
         ranges.map(move |addrs| Traffic { addrs, proto, ports })
     }
 }

@@ -3,8 +3,9 @@
 //! Each list is a choice, and one of each list is taken. A combined-mode cipher and one that needs a MAC never share a
 //! proposal (RFC 7296 section 3.3), which the types say.
 
+use crate::SkSuite;
 use alloc::vec::Vec;
-use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
 
 /// Algorithms for an IKE SA. No list is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,20 @@ pub struct IkeProposal {
     pub prfs: Vec<PrfAlg>,
     /// Key exchange methods.
     pub kex: Vec<KexMethod>,
+}
+
+impl IkeProposal {
+    /// Whether these algorithms could be chosen from it.
+    pub fn allows(&self, sk: SkSuite, prf: PrfAlg, kex: KexMethod) -> bool {
+        let encrypts = match (&self.encryption, sk) {
+            (IkeEncryption::Combined(algs), SkSuite::Combined(alg)) => algs.contains(&alg),
+            (IkeEncryption::Separate(ciphers, macs), SkSuite::Separate(cipher, mac)) => {
+                ciphers.contains(&cipher) && macs.contains(&mac)
+            }
+            _ => false,
+        };
+        encrypts && self.prfs.contains(&prf) && self.kex.contains(&kex)
+    }
 }
 
 /// Encryption and integrity of an IKE SA.
@@ -78,13 +93,4 @@ pub enum Sequence {
     PreferExtended,
     /// Either; 32 bits are preferred.
     PreferPlain,
-}
-
-/// What was chosen for a Child SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChildSuite {
-    /// ESP.
-    Esp(EspSuite),
-    /// AH.
-    Ah(AhSuite),
 }
