@@ -25,7 +25,7 @@ pub(super) const CHILD: Schema = Schema {
     keys: &[
         ("ah_proposals", Rule::Take),
         ("esp_proposals", Rule::Take),
-        ("sha256_96", Rule::Take),
+        ("sha256_96", Rule::Off("HMAC-SHA-256 is never cut to 96 bits")),
         ("local_ts", Rule::Take),
         ("remote_ts", Rule::Take),
         ("rekey_time", Rule::Take),
@@ -159,14 +159,8 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode) -> Child {
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
     let ah = keys.list("ah_proposals", proposal::ah);
     let esp = keys.list("esp_proposals", proposal::esp);
-    let mut proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
-    if proposals.is_empty() {
-        proposals = config::child_proposals();
-    }
-    if keys.get("sha256_96", truth) == Some(true) {
-        proposals.iter_mut().for_each(proposal::cut_sha256);
-    }
-    proposals
+    let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
+    if proposals.is_empty() { config::child_proposals() } else { proposals }
 }
 
 fn selectors(keys: &Keys<'_>, name: &str) -> Vec<TrafficTemplate> {

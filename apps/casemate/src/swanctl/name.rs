@@ -22,29 +22,46 @@ const IA5: u8 = 0x16;
 
 /// Reads a name.
 pub(super) fn read(text: &str) -> Read<Name> {
+    let parts = parts(text)?;
+    let has_wildcard = parts.iter().any(|(_, value)| *value == "*");
+    let rdns = parts.into_iter().flat_map(|(oid, value)| {
+        let string = if is_ia5(oid) { IA5 } else { string_type(value) };
+        let pair = [element(OBJECT, oid), element(string, value.as_bytes())].concat();
+        element(SET, &element(SEQUENCE, &pair))
+    });
+    Ok(Name { der: element(SEQUENCE, &rdns.collect::<Vec<u8>>()), has_wildcard })
+}
+
+/// The attributes of a name as it is written, in order: the content of the OBJECT IDENTIFIER and the value, which may be `*`.
+/// `None` if it is no name; what [`IdPattern::NameLike`](casemate_ike::config::IdPattern::NameLike) holds is one.
+pub fn name_parts(text: &str) -> Option<Vec<(&'static [u8], &str)>> {
+    parts(text).ok()
+}
+
+fn parts(text: &str) -> Read<Vec<(&'static [u8], &str)>> {
     let text = text.trim_matches(' ');
     let (text, between) = match text.strip_prefix('/') {
         Some(rest) => (rest, '/'),
         None => (text.strip_suffix(',').unwrap_or(text), ','),
     };
-    let (mut rdns, mut has_wildcard) = (Vec::new(), false);
-    for part in text.split(between) {
-        let (name, value) = part.split_once('=').ok_or_else(|| {
-            format!("`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their values", part.trim().escape_debug())
-        })?;
-        let (name, value) = (name.trim_matches(' '), value.trim_matches(' '));
-        let oid = attribute(name).ok_or_else(|| {
-            format!(
-                "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
-                name.escape_debug()
-            )
-        })?;
-        has_wildcard |= value == "*";
-        let string = if is_ia5(oid) { IA5 } else { string_type(value) };
-        let pair = [element(OBJECT, oid), element(string, value.as_bytes())].concat();
-        rdns.extend(element(SET, &element(SEQUENCE, &pair)));
-    }
-    Ok(Name { der: element(SEQUENCE, &rdns), has_wildcard })
+    text.split(between).map(|part| attribute_and_value(part, between)).collect()
+}
+
+fn attribute_and_value(part: &str, between: char) -> Read<(&'static [u8], &str)> {
+    let (name, value) = part.split_once('=').ok_or_else(|| {
+        format!(
+            "`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their values",
+            part.trim().escape_debug()
+        )
+    })?;
+    let name = name.trim_matches(' ');
+    let oid = attribute(name).ok_or_else(|| {
+        format!(
+            "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
+            name.escape_debug()
+        )
+    })?;
+    Ok((oid, value.trim_matches(' ')))
 }
 
 /// Whether the bytes are one DER sequence, as a name is.
@@ -196,6 +213,13 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_pattern() {
+        let parts = name_parts("C=CH, O=a b, CN=*").unwrap();
+        assert_eq!(parts, [(&[0x55, 4, 6][..], "CH"), (&[0x55, 4, 10], "a b"), (&[0x55, 4, 3], "*")]);
+        assert_eq!(name_parts("moon"), None);
     }
 
     #[test]

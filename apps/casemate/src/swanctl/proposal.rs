@@ -75,18 +75,6 @@ pub(super) fn ah(text: &str) -> Read<Vec<ChildProposal>> {
     Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, sequence: words.sequence() }])
 }
 
-/// HMAC-SHA-256 cut to 96 bits instead of 128, for peers that got it wrong. It is not negotiated.
-pub(super) fn cut_sha256(proposal: &mut ChildProposal) {
-    let (ChildAlgorithms::EspSeparate(_, macs) | ChildAlgorithms::Ah(macs)) = &mut proposal.algorithms else {
-        return;
-    };
-    for mac in macs.iter_mut().filter(|mac| mac.kind() == MacKind::HmacSha256) {
-        if let Ok(cut) = MacAlg::truncated(MacKind::HmacSha256, 12) {
-            *mac = cut;
-        }
-    }
-}
-
 /// What encrypts: combined-mode algorithms, or ciphers that need a MAC.
 enum Kind<C> {
     Combined(Vec<C>),
@@ -316,13 +304,5 @@ mod tests {
             one.algorithms,
             ChildAlgorithms::EspCombined(vec![EspCombined::Gmac(AesBits::B128), aead])
         );
-    }
-
-    #[test]
-    fn sha256_is_cut_where_asked() {
-        let mut proposal = esp("aes128-sha256-sha512").unwrap().remove(0);
-        cut_sha256(&mut proposal);
-        let ChildAlgorithms::EspSeparate(_, macs) = proposal.algorithms else { panic!() };
-        assert_eq!(macs.iter().map(|mac| mac.tag_len()).collect::<Vec<_>>(), [12, 32]);
     }
 }
