@@ -9,8 +9,8 @@ suite, mode and IP version. FILTER picks cases by parts of their names, all of w
 tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer kernel puts a second kernel in
 Casemate's place and so checks the matrix itself.
 With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
-interop --strongswan rekey child`. There, --left strongswan puts a second strongSwan in Casemate's place; `cargo xtask
-interop --strongswan --help-matrix` names the other options.
+interop --strongswan rekey child`. Options there: --list, --only PATTERN, --jobs N, --keep DIR for the files of all
+cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
 The Debian packages that both need are installed by `cargo xtask test`.";
 
 /// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.

@@ -285,6 +285,8 @@ pub struct IkeStatus {
     pub rekey_at: Option<Instant>,
     /// Virtual addresses: ours, or those that the peer has from us.
     pub virtual_addrs: Vec<IpAddr>,
+    /// Name servers that the peer gave us.
+    pub dns: Vec<IpAddr>,
     /// Its Child SAs.
     pub children: Vec<ChildStatus>,
 }

@@ -31,6 +31,6 @@ pub use dn::{DnPattern, same_dn};
 pub use fault::CertFault;
 pub use identity::PeerName;
 pub use local::{LocalCert, LocalFault};
-pub use path::VerifiedCert;
+pub use path::{VerifiedCert, is_self_issued, subject};
 pub use revocation::Revocation;
 pub use store::{Options, StoreLimits, TrustStore};

@@ -14,7 +14,7 @@ mod process;
 
 pub use error::{Error, Result};
 pub use guest::{Guest, Images, NetworkSpec, Output};
-pub use netns::Netns;
+pub use netns::{Netns, is_root};
 pub use process::{Background, run};
 
 /// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it.

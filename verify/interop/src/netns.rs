@@ -83,7 +83,8 @@ impl Drop for Netns {
     }
 }
 
-fn is_root() -> bool {
+/// Whether this process is root.
+pub fn is_root() -> bool {
     // SAFETY: geteuid has no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -25,7 +25,7 @@ use arrayvec::ArrayVec;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::Provider;
 use casemate_datapath::reassembly::Reassembler;
-use casemate_datapath::{Datapath, Direction, DropReason, Outbound, SaId};
+use casemate_datapath::{Direction, DropReason, Outbound, SaId};
 use casemate_ike::{Credentials, Event, IkeSaId, Path, Settings};
 use casemate_sa::{Instant, Limits, Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
@@ -153,7 +153,7 @@ impl Engine {
             dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
             last_tick: Instant::ZERO,
-            followed: endpoint.policy_changes(),
+            followed: 0,
             peers: Vec::new(),
             home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
             tun,
@@ -234,9 +234,9 @@ impl Engine {
         self.send_letters(&mut |_| {});
     }
 
-    /// The data path, to look at.
-    pub fn datapath(&self) -> &Datapath {
-        self.home.endpoint.datapath()
+    /// The endpoint, to be told something before packets move.
+    pub fn home(&mut self) -> &mut Home {
+        &mut self.home
     }
 
     /// Waits for something to do. Signals, attendant, TUN, receivers, ports, ports of IKE, in this order.

@@ -31,7 +31,7 @@ mod view;
 
 pub use files::{Host, ThisHost};
 pub use folder::Folders;
-pub use name::name_parts;
+pub use name::pattern as name_pattern;
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};

@@ -4,6 +4,7 @@
 //! for RFC 4514 reads them. The encoding is byte for byte that of strongSwan.
 
 use super::value::Read;
+use casemate_pki::DnPattern;
 
 /// A distinguished name.
 pub(super) struct Name {
@@ -32,12 +33,13 @@ pub(super) fn read(text: &str) -> Read<Name> {
     Ok(Name { der: element(SEQUENCE, &rdns.collect::<Vec<u8>>()), has_wildcard })
 }
 
-/// The attributes of a name as it is written, in order: the content of the OBJECT IDENTIFIER and the value, which may be `*`.
-/// `None` if it is no name; what [`IdPattern::NameLike`](casemate_ike::config::IdPattern::NameLike) holds is one.
-pub fn name_parts(text: &str) -> Option<Vec<(&'static [u8], &str)>> {
-    parts(text).ok()
+/// The pattern that a name with wildcards is; `None` if it is no name. What
+/// [`IdPattern::NameLike`](casemate_ike::config::IdPattern::NameLike) holds is one.
+pub fn pattern(text: &str) -> Option<DnPattern> {
+    parts(text).ok().map(DnPattern::new)
 }
 
+/// The parts of a name, in order: the content of each object identifier, and the value.
 fn parts(text: &str) -> Read<Vec<(&'static [u8], &str)>> {
     let text = text.trim_matches(' ');
     let (text, between) = match text.strip_prefix('/') {
@@ -216,10 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_pattern() {
-        let parts = name_parts("C=CH, O=a b, CN=*").unwrap();
-        assert_eq!(parts, [(&[0x55, 4, 6][..], "CH"), (&[0x55, 4, 10], "a b"), (&[0x55, 4, 3], "*")]);
-        assert_eq!(name_parts("moon"), None);
+    fn patterns() {
+        let pattern = pattern("C=CH, O=a b, CN=*").unwrap();
+        assert!(pattern.matches(&read("C=CH, O=A  B, CN=moon").unwrap().der));
+        assert!(!pattern.matches(&read("C=CH, O=a c, CN=moon").unwrap().der));
+        assert_eq!(parts("C=CH, CN=*"), Ok(vec![(&[0x55, 4, 6][..], "CH"), (&[0x55, 4, 3], "*")]));
+        assert!(super::pattern("moon").is_none());
     }
 
     #[test]

@@ -175,3 +175,33 @@ fn texts(value: &Value, name: &str) -> Vec<String> {
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str, what: &str) -> Result<T> {
     text.parse().map_err(Error::in_front(format!("{what} `{text}`")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_with_its_children() {
+        let sa = serde_json::json!({
+            "name": "t", "state": "established", "spi_i": "d7863a759804de18", "spi_r": "2a03d1488bd1579e",
+            "local": "10.9.1.2:4500", "remote": "[fd09:2::2]:4500", "vips": ["10.98.0.1"],
+            "children": [
+                {"name": "c", "state": "installed", "spi_in": "11de07cd", "spi_out": "9a9848cd",
+                 "local_ts": ["10.99.1.0/24"], "remote_ts": ["10.99.2.0/24"], "bytes_in": 168, "bytes_out": 84},
+                {"name": "c", "state": "deleting"},
+            ],
+        });
+        let sa = ike_sa(&sa).unwrap();
+        assert_eq!((sa.name.as_str(), sa.remote.port(), sa.vips.len()), ("t", 4500, 1));
+        assert_eq!(sa.children.len(), 1);
+        let child = &sa.children[0];
+        assert_eq!((child.spi_in.as_str(), child.bytes_in, child.bytes_out), ("11de07cd", 168, 84));
+        assert_eq!(child.remote_ts, ["10.99.2.0/24"]);
+    }
+
+    #[test]
+    fn a_peer_at_no_address_is_an_error() {
+        let error = ike_sa(&serde_json::json!({"name": "t", "remote": "nowhere"})).unwrap_err();
+        assert!(error.to_string().contains("remote `nowhere`"));
+    }
+}

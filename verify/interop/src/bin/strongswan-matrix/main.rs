@@ -22,7 +22,7 @@ mod wire;
 mod wireshark;
 
 use bench::Bench;
-use casemate_interop::{Error, Result};
+use casemate_interop::{Error, Result, is_root};
 use cases::Case;
 use options::Options;
 use report::Report;
@@ -54,6 +54,10 @@ fn start(options: &Options) -> Result<bool> {
     }
     if cases.is_empty() {
         return Err(Error::new("no case has such a name (--list prints them)"));
+    }
+    // Namespaces with a user namespace each could not be connected, and tcpdump wants to be root without one.
+    if !is_root() {
+        return Err(Error::new("this needs root"));
     }
     let bench = Bench::new(options)?;
     let report = Report::new(options.json);

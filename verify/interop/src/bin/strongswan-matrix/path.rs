@@ -84,6 +84,15 @@ impl Path {
         )
     }
 
+    /// From now on loses some of the IKE messages, counted over both directions: of every `of` the one at `at`.
+    pub(crate) fn lose_ike(&self, at: u32, of: u32) -> Result<()> {
+        self.nft(&format!(
+            "table inet loss {{ chain lose {{ numgen inc mod {of} {at} drop\n}}\n\
+             chain in {{ type filter hook prerouting priority -450\n\
+             udp dport 500 jump lose\nudp dport 4500 @th,64,32 0 jump lose\n}}\n}}"
+        ))
+    }
+
     /// From now on loses everything.
     pub(crate) fn cut(&self) -> Result<()> {
         self.nft("table inet cut { chain in { type filter hook prerouting priority -450\ndrop\n}\n}")

@@ -74,9 +74,9 @@ impl Plan {
         self.side_mut(side).conf.set(path, value);
     }
 
-    /// Removes a path of `swanctl.conf` on both sides.
-    pub(crate) fn without(&mut self, path: &str) {
-        Side::BOTH.into_iter().for_each(|side| self.side_mut(side).conf.remove(path));
+    /// Removes a path of `swanctl.conf` on one side.
+    pub(crate) fn without(&mut self, side: Side, path: &str) {
+        self.side_mut(side).conf.remove(path);
     }
 
     /// Sets a path on both sides.

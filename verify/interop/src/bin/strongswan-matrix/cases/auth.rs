@@ -4,7 +4,7 @@ use super::{Case, demand, establish_and_talk};
 use crate::arena::Arena;
 use crate::peer::Target;
 use crate::pki::{Credential, file_of};
-use crate::plan::{CHILD, Plan};
+use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::side::{Family, Side};
 use casemate_interop::{Error, Result};
 
@@ -140,8 +140,8 @@ fn constraint(auth: &str) -> String {
 /// A tunnel between sides with certificates, which both trust `authority`.
 pub(super) fn certified(initiator: Side, names: [&'static str; 2], authority: &'static str) -> Plan {
     let mut plan = Plan::new(initiator);
-    plan.without("secrets.ike-t");
     for (side, name) in Side::BOTH.into_iter().zip(names) {
+        plan.without(side, "secrets.ike-t");
         plan.connection_of(side, "local.auth", "pubkey");
         plan.connection_of(side, "local.certs", &file_of(name, side));
         plan.connection_of(side, "remote.auth", "pubkey");
@@ -167,6 +167,7 @@ pub(super) fn chain(
 fn mixed(plan: &mut Plan) {
     let (initiator, responder) = (plan.initiator, plan.responder());
     plan.both("secrets.ike-t.secret", "\"a secret of the two\"");
+    plan.without(initiator, &format!("connections.{CONNECTION}.local.certs"));
     plan.connection_of(initiator, "local.auth", "psk");
     plan.connection_of(responder, "remote.auth", "psk");
 }

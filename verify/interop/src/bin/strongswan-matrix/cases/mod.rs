@@ -4,6 +4,7 @@ mod addresses;
 mod auth;
 mod fragments;
 mod keys;
+mod loss;
 mod nat;
 mod negotiation;
 mod proposals;
@@ -47,6 +48,7 @@ pub(crate) fn all() -> Vec<Case> {
             auth::add,
             fragments::add,
             keys::add,
+            loss::add,
             nat::add,
             negotiation::add,
             proposals::add,

@@ -30,7 +30,7 @@ const IKE: &[&str] = &[
     "aes128-sha256-modp4096",
     "aes256-sha512-modp6144",
     "aes256-sha512-modp8192",
-    "3des-sha1-modp1024",
+    "3des-sha1-modp1536",
 ];
 
 /// Proposals of ESP without Diffie-Hellman.

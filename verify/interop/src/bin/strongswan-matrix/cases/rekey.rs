@@ -31,8 +31,14 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         for (setting, time) in [("rekey_time", "2s"), ("rand_time", "0s"), ("life_time", "1m")] {
             plan.child_of(side, setting, time);
         }
-        let script = move |arena: &mut Arena| rekey_by_time(arena, side);
+        let script = move |arena: &mut Arena| rekey_by_time(arena, side, Target::Child(CHILD));
         cases.push(Case::new(&format!("rekey/child-by-time/{by}"), plan, script));
+        let mut plan = Plan::new(initiator);
+        for (setting, time) in [("rekey_time", "2s"), ("rand_time", "0s"), ("over_time", "1m")] {
+            plan.connection_of(side, setting, time);
+        }
+        let script = move |arena: &mut Arena| rekey_by_time(arena, side, Target::Ike(CONNECTION));
+        cases.push(Case::new(&format!("rekey/ike-by-time/{by}"), plan, script));
         cases.push(dead_peer(initiator, side, by));
     }
     for (name, target) in [("child", Target::Child(CHILD)), ("ike", Target::Ike(CONNECTION))] {
@@ -52,7 +58,7 @@ fn dead_peer(initiator: Side, side: Side, by: &str) -> Case {
 }
 
 /// Every half second, three times.
-fn retransmit_quickly(plan: &mut Plan, side: Side) {
+pub(super) fn retransmit_quickly(plan: &mut Plan, side: Side) {
     plan.daemon(side, "retransmit_timeout", "0.5");
     plan.daemon(side, "retransmit_base", "1");
     plan.daemon(side, "retransmit_tries", "3");
@@ -110,13 +116,13 @@ fn rekey_at_once(arena: &mut Arena, target: Target<'_>) -> Result<String> {
     Ok(said)
 }
 
-fn rekey_by_time(arena: &mut Arena, side: Side) -> Result<String> {
+fn rekey_by_time(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
     establish_and_talk(arena)?;
-    let before = spis(arena, Target::Child(CHILD))?;
+    let before = spis(arena, target)?;
     let flow = arena.start_flow(side)?;
     arena.wait_until(SOON, |arena| {
         arena.agree_now()?;
-        demand(spis(arena, Target::Child(CHILD))? != before, "the SA was not replaced")
+        demand(spis(arena, target)? != before, "the SA was not replaced")
     })?;
     let said = flow.stop()?;
     arena.traffic(Family::V4)?;
