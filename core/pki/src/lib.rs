@@ -16,6 +16,7 @@ mod certificate;
 mod constraints;
 mod crl;
 mod dn;
+mod dn_text;
 mod extension;
 mod fault;
 mod general_name;
@@ -28,6 +29,7 @@ mod store;
 mod time;
 
 pub use dn::{DnPattern, same_dn};
+pub use dn_text::{DnTextFault, dn_from_text};
 pub use fault::CertFault;
 pub use identity::PeerName;
 pub use local::{LocalCert, LocalFault};
