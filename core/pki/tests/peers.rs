@@ -3,7 +3,7 @@
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
-    KeyLimits, PrivateKey, Provider, Providers, Rng, SignatureAlg, SignatureError, SigningKey,
+    HashAlg, KeyLimits, PrivateKey, Provider, Providers, Rng, SignatureAlg, SignatureError, SigningKey,
 };
 use casemate_pki::{
     CertFault, DnPattern, LocalCert, LocalFault, Options, PeerName, Revocation, StoreLimits, TrustStore,
@@ -78,6 +78,46 @@ fn without_a_root_or_the_ca_between_there_is_no_path() {
 }
 
 #[test]
+fn a_peer_is_no_ca() {
+    let chain = [cert(data!("below.pem")), cert(data!("sun.pem")), cert(data!("sub.pem"))];
+    let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
+    assert_eq!(store().verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
+    // Not even as a root.
+    let mut trusts_sun = store();
+    trusts_sun.add_root(chain[1]).unwrap();
+    assert_eq!(trusts_sun.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
+}
+
+#[test]
+fn a_search_ends() {
+    let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    *moon.last_mut().unwrap() ^= 1;
+    // As many CAs that may have signed it, as nobody has looked at their own signatures.
+    let similar = |last: usize| {
+        let mut sub = sub.clone();
+        *sub.last_mut().unwrap() = last as u8;
+        sub
+    };
+    for (count, fault) in [(63, CertFault::Signature(SignatureError::Invalid)), (100, CertFault::Work)] {
+        let subs: Vec<_> = (0..count).map(similar).collect();
+        let chain: Vec<&[u8]> = [&moon[..]].into_iter().chain(subs.iter().map(Vec::as_slice)).collect();
+        let store = TrustStore::new(StoreLimits { chain: 200, ..StoreLimits::default() });
+        assert_eq!(store.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(fault), "{count}");
+    }
+}
+
+#[test]
+fn both_names_of_the_signature_algorithm_are_the_same() {
+    let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    let identifier = SignatureAlg::RsaPss(HashAlg::Sha256).identifier();
+    let at = moon.windows(identifier.len()).position(|at| at == identifier).unwrap();
+    // The salt's length, which is in the last byte.
+    moon[at + identifier.len() - 1] -= 1;
+    let verdict = store().verify(&[&moon, &sub], NOW, &Options::default(), &PROVIDERS);
+    assert_eq!(verdict.err(), Some(CertFault::Malformed));
+}
+
+#[test]
 fn cve_2026_35331_an_excluded_name_in_capitals() {
     assert_eq!(
         verify(&store(), data!("evil.pem"), &Options::default()).err(),
@@ -140,6 +180,25 @@ fn how_much_a_crl_is_needed() {
     let mut half = store();
     half.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]).unwrap();
     assert_eq!(verify(&half, data!("moon.pem"), &strict()).err(), Some(CertFault::RevocationUnknown));
+}
+
+#[test]
+fn a_crl_is_for_its_time() {
+    let mut later = store();
+    for text in [&data!("root.crl")[..], data!("sub-later.crl")] {
+        later.add_crl(&pem::crls(text).unwrap()[0]).unwrap();
+    }
+    let at = |peer: &[u8], year: u64, options: &Options| {
+        let chain = [cert(peer), cert(data!("sub.pem"))];
+        later.verify(&[&chain[0], &chain[1]], NOW + (year - 2027) * 31_557_600, options, &PROVIDERS).err()
+    };
+    let (moon, sun) = (&data!("moon.pem")[..], &data!("sun.pem")[..]);
+    assert_eq!(at(moon, 2027, &strict()), Some(CertFault::RevocationUnknown));
+    assert_eq!(at(sun, 2027, &Options::default()), None);
+    assert_eq!((at(moon, 2035, &strict()), at(sun, 2035, &strict())), (None, Some(CertFault::Revoked)));
+    // What was revoked once stays so, though nothing is known of the others.
+    assert_eq!(at(moon, 2045, &strict()), Some(CertFault::RevocationUnknown));
+    assert_eq!(at(sun, 2045, &Options::default()), Some(CertFault::Revoked));
 }
 
 #[test]
