@@ -15,6 +15,7 @@ use casemate_sa::{Instant, Limits, Protocol, SaParams, UdpEncap};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::v6::Ipv6;
 use core::fmt;
+use core::net::IpAddr;
 
 /// Room that an outgoing packet needs in front: two SAs of a bundle with IPv6 outer headers, UDP, and the longest IVs and
 /// ICVs.
@@ -45,6 +46,17 @@ impl Config {
     pub const fn server(seed: u64) -> Self {
         Self { limits: Limits::SERVER, seed, unmatched: Unmatched::Discard, link_mtu: 1500 }
     }
+}
+
+/// Addresses of an SA, and its UDP encapsulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaPath {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Ports, with UDP encapsulation. Whether there is any does not change.
+    pub encap: Option<UdpEncap>,
 }
 
 /// Why an SA was not added. Nothing was changed.
@@ -173,6 +185,12 @@ impl Datapath {
         Ok(id)
     }
 
+    /// ESP, IKE and keepalives may arrive at this UDP port, before there is any SA (RFC 3948 section 2). `false` if there are
+    /// too many ports.
+    pub fn listen_encapsulated(&mut self, port: u16) -> bool {
+        self.encap_ports.contains(&port) || self.encap_ports.try_push(port).is_ok()
+    }
+
     fn check(&self, params: &SaParams) -> Result<(), AddSaError> {
         if params.encap.is_some() && params.transform.protocol() == Protocol::Ah {
             return Err(AddSaError::EncapsulatedAh);
@@ -193,6 +211,23 @@ impl Datapath {
     pub fn remove_sa(&mut self, id: SaId) -> bool {
         self.forget_flows();
         self.sad.remove(id)
+    }
+
+    /// The other end of an SA has another address or port (RFC 7296 section 2.23). Its counters and its window stay as they
+    /// are. `false` if the SA is gone or has no such path.
+    pub fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
+        self.forget_flows();
+        self.sad.move_sa(id, path)
+    }
+
+    /// When an SA was used last; `None` if it never was, or is gone.
+    pub fn last_used(&self, id: SaId) -> Option<Instant> {
+        self.sad.last_used(id)
+    }
+
+    /// Flows for which no SA was found are looked at anew, and ask for one again.
+    pub fn ask_again(&mut self) {
+        self.forget_flows();
     }
 
     /// Adds a policy for one direction. Inbound selectors are oriented like inbound packets.

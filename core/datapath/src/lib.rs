@@ -50,7 +50,7 @@ mod tunnel;
 mod verdict;
 
 pub use admission::Unmatched;
-pub use datapath::{AddSaError, Config, Datapath, HEAD_ROOM, TAIL_ROOM};
+pub use datapath::{AddSaError, Config, Datapath, HEAD_ROOM, SaPath, TAIL_ROOM};
 pub use drop::{DropCounters, DropReason};
 pub use event::{Audit, Event};
 pub use lifetime::Meter;

@@ -1,6 +1,5 @@
 //! An outbound SA: an immutable half that any core may seal with, and a small mutable half.
 
-use crate::AddSaError;
 use crate::ah::AhKey;
 use crate::esp::EspKey;
 use crate::growth::Growth;
@@ -10,6 +9,7 @@ use crate::sad::Arrival;
 use crate::seq::SeqCounter;
 use crate::spd::Template;
 use crate::tunnel::{MixedVersions, Outer};
+use crate::{AddSaError, SaPath};
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
 use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi, Transform, UdpEncap};
@@ -90,6 +90,18 @@ impl SaOut {
             selector: params.selector,
             serial: 0,
         })
+    }
+
+    /// Takes other addresses, unless they do not fit the SA: another IP version has headers of another length.
+    pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
+        let SaPath { src, dst, encap } = path;
+        let fits = src.is_ipv4() == self.src.is_ipv4() && encap.is_some() == self.shared.encap.is_some();
+        let Ok(outer) = Outer::new(src, dst, self.shared.outer.choice()) else { return false };
+        // Nobody else seals while the SAD is being changed.
+        let Some(shared) = Arc::get_mut(&mut self.shared).filter(|_| fits) else { return false };
+        (shared.outer, shared.encap) = (outer, encap);
+        (self.src, self.dst) = (src, dst);
+        true
     }
 
     pub(crate) fn arrival(&self) -> Arrival {

@@ -4,11 +4,12 @@
 //! with the slot, because the flow cache holds it. A [`SaId`] carries the slot's generation, so the name of a removed SA
 //! never reaches its successor.
 
+use crate::SaPath;
 use crate::sa_in::{Gate, SaIn};
 use crate::sa_out::SaOut;
 use crate::slab::{Full, Slab};
 use crate::spd::{Template, hash::KeyedHash};
-use casemate_sa::{Mode, Protocol};
+use casemate_sa::{Instant, Mode, Protocol};
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -204,6 +205,38 @@ impl Sad {
                     self.arrivals.find_entry(self.hash.of(&sa.arrival), |known| known.slot == id.slot);
                 found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
             }
+        }
+    }
+
+    /// Gives an SA other addresses. Inbound SAs are found by their destination, so that one stays.
+    pub(crate) fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
+        match id.direction {
+            Direction::Inbound => {
+                let sa = self.inn.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
+                sa.map(|sa| sa.src = path.src).is_some()
+            }
+            Direction::Outbound => {
+                let Some(sa) = self.out.get_mut(id.slot, id.generation) else { return false };
+                let before = sa.path();
+                if !sa.move_to(path) {
+                    return false;
+                }
+                if let Ok(entry) = self.paths.find_entry(self.hash.of(&before), |&slot| slot == id.slot) {
+                    entry.remove();
+                }
+                let (out, keyed) = (&self.out, &self.hash);
+                let hash = keyed.of(&(path.src, path.dst));
+                let of = |&slot: &u32| out.slot(slot).map_or(0, |sa| keyed.of(&sa.path()));
+                self.paths.insert_unique(hash, id.slot, of);
+                true
+            }
+        }
+    }
+
+    pub(crate) fn last_used(&self, id: SaId) -> Option<Instant> {
+        match id.direction {
+            Direction::Inbound => self.inn.get(id.slot, id.generation)?.state.meter.last_used,
+            Direction::Outbound => self.out.get(id.slot, id.generation)?.meter.last_used,
         }
     }
 

@@ -59,6 +59,10 @@ impl<T> Slab<T> {
         self.slots.get_mut(slot as usize)?.value.as_mut()
     }
 
+    pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&T> {
+        self.slots.get(slot as usize).filter(|place| place.generation == generation)?.value.as_ref()
+    }
+
     pub(crate) fn get_mut(&mut self, slot: u32, generation: u32) -> Option<&mut T> {
         self.slots.get_mut(slot as usize).filter(|place| place.generation == generation)?.value.as_mut()
     }

@@ -86,6 +86,11 @@ impl Outer {
         Ok(Self { ends, choice })
     }
 
+    /// What was chosen for its fields.
+    pub(crate) const fn choice(&self) -> OuterHeader {
+        self.choice
+    }
+
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         match self.ends {

@@ -7,11 +7,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::der::{Malformed, OID, Reader, SEQUENCE, Value};
 
-pub(crate) const SET: u8 = 0x31;
-pub(crate) const UTF8_STRING: u8 = 0x0C;
-pub(crate) const PRINTABLE_STRING: u8 = 0x13;
+const SET: u8 = 0x31;
+const UTF8_STRING: u8 = 0x0C;
+const PRINTABLE_STRING: u8 = 0x13;
 const TELETEX_STRING: u8 = 0x14;
-pub(crate) const IA5_STRING: u8 = 0x16;
+const IA5_STRING: u8 = 0x16;
 const UNIVERSAL_STRING: u8 = 0x1C;
 const BMP_STRING: u8 = 0x1E;
 

@@ -41,6 +41,28 @@ impl VerifiedCert {
     }
 }
 
+impl VerifiedCert {
+    /// A certificate that the administrator has named: it needs no path. Its time, its key and its purpose are looked at all the
+    /// same. `now` is in seconds since 1970.
+    pub fn pinned(der: &[u8], now: u64, options: &Options) -> Result<Self, CertFault> {
+        let peer = Cert::parse(der)?;
+        let key = PublicKey::from_spki(peer.spki, options.key_limits)?;
+        check_any(&peer, i64::try_from(now).unwrap_or(i64::MAX))?;
+        check_peer(&peer)?;
+        Ok(Self { der: der.to_vec(), key, issuers: Vec::new() })
+    }
+}
+
+/// Whether issuer and subject of a certificate are alike, as in those of roots; `false` if it is malformed.
+pub fn is_self_issued(der: &[u8]) -> bool {
+    Cert::parse(der).is_ok_and(|cert| cert.is_self_issued())
+}
+
+/// The subject of a certificate, a Name in DER; `None` if it is malformed.
+pub fn subject(der: &[u8]) -> Option<&[u8]> {
+    Cert::parse(der).ok().map(|cert| cert.subject)
+}
+
 /// What the search may use.
 pub(crate) struct Known<'a> {
     pub(crate) roots: Vec<Cert<'a>>,

@@ -44,7 +44,7 @@ pub const TARGETS: &[Target] = &[
     pki::keys::TARGET,
     pki::certificate::TARGET,
     pki::crl::TARGET,
-    pki::text::TARGET,
+    pki::pem_file::TARGET,
     datapath::inbound::TARGET,
     datapath::outbound::TARGET,
     datapath::replay::TARGET,
@@ -55,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     apps::xfrm::TARGET,
     apps::capture::TARGET,
     apps::ike::TARGET,
+    apps::swanctl::TARGET,
 ];
 
 /// The target of this name.

@@ -3,7 +3,7 @@
 pub(crate) mod certificate;
 pub(crate) mod crl;
 pub(crate) mod keys;
-pub(crate) mod text;
+pub(crate) mod pem_file;
 
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, KeyError, MacAlg, MacKey, Provider, PublicKey, SignatureAlg,

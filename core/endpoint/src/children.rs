@@ -1,0 +1,232 @@
+//! Child SAs in the data path: installed before what they replace is removed, and removed when nothing comes any more.
+
+use crate::host::Spis;
+use crate::policy::{PolicySet, Purpose, priority, protect};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use casemate_crypto::Providers;
+use casemate_datapath::spd::Template;
+use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
+use casemate_ike::{ChildId, ChildUp, Down, Path};
+use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
+use core::time::Duration;
+
+/// How long an inbound SA that was replaced still receives: packets may be on their way.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// The Child SAs that are installed.
+#[derive(Default)]
+pub(crate) struct Children {
+    known: BTreeMap<ChildId, Installed>,
+    lineages: BTreeMap<u32, Lineage>,
+    retiring: Vec<(Instant, SaId, Spi)>,
+}
+
+struct Installed {
+    inbound: SaId,
+    spi_in: Spi,
+    outbound: Outbound,
+    reqid: u32,
+    replaces: Option<ChildId>,
+}
+
+enum Outbound {
+    Used(SaId),
+    /// It waits until the peer can receive on it (RFC 7296 section 2.8).
+    Waits(alloc::boxed::Box<SaParams>),
+    Gone,
+}
+
+/// A Child SA and those that came in its place: they share their policies.
+#[derive(Default)]
+struct Lineage {
+    policies: PolicySet,
+    members: u32,
+}
+
+/// What is at hand for a change.
+pub(crate) struct Bench<'b> {
+    pub(crate) datapath: &'b mut Datapath,
+    pub(crate) spis: &'b mut Spis,
+    pub(crate) providers: &'b Providers<'b>,
+    pub(crate) now: Instant,
+}
+
+/// Why a Child SA was not installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotInstalled {
+    Sa(AddSaError),
+    /// The SPD is full.
+    Policies,
+}
+
+impl From<AddSaError> for NotInstalled {
+    fn from(error: AddSaError) -> Self {
+        Self::Sa(error)
+    }
+}
+
+impl Children {
+    /// The reqid of the Child SA that `up` replaces.
+    pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
+        self.known.get(&up.replaces?).map(|old| old.reqid)
+    }
+
+    /// The Child SA of a data path's SA.
+    pub(crate) fn of_sa(&self, id: SaId) -> Option<ChildId> {
+        let is_it = |child: &&Installed| {
+            child.inbound == id || matches!(child.outbound, Outbound::Used(out) if out == id)
+        };
+        self.known.iter().find(|(_, child)| is_it(child)).map(|(id, _)| *id)
+    }
+
+    /// Installs a Child SA. Nothing is left behind if it fails.
+    pub(crate) fn install(
+        &mut self,
+        up: &ChildUp,
+        reqid: u32,
+        bench: &mut Bench<'_>,
+    ) -> Result<(), NotInstalled> {
+        let with_reqid = |sa: &SaParams| SaParams { reqid, ..sa.clone() };
+        let (inbound, outbound) = (with_reqid(&up.inbound), with_reqid(&up.outbound));
+        let id = bench.datapath.add_sa(&inbound, Direction::Inbound, bench.providers, bench.now)?;
+        let spi_in = inbound.spi;
+        let out = if up.active {
+            match bench.datapath.add_sa(&outbound, Direction::Outbound, bench.providers, bench.now) {
+                Ok(id) => Outbound::Used(id),
+                Err(error) => {
+                    bench.datapath.remove_sa(id);
+                    return Err(error.into());
+                }
+            }
+        } else {
+            Outbound::Waits(outbound.into())
+        };
+        if up.child.policies && !self.lineages.contains_key(&reqid) {
+            match policies_of(up, reqid, bench.datapath) {
+                Ok(policies) => drop(self.lineages.insert(reqid, Lineage { policies, members: 0 })),
+                Err(_) => {
+                    bench.datapath.remove_sa(id);
+                    if let Outbound::Used(id) = out {
+                        bench.datapath.remove_sa(id);
+                    }
+                    return Err(NotInstalled::Policies);
+                }
+            }
+        }
+        let lineage = self.lineages.entry(reqid).or_default();
+        lineage.members = lineage.members.saturating_add(1);
+        bench.spis.installed.insert(spi_in.get(), id);
+        let replaces = up.replaces;
+        self.known.insert(up.id, Installed { inbound: id, spi_in, outbound: out, reqid, replaces });
+        if up.active {
+            self.retire_outbound(replaces, bench.datapath);
+        }
+        Ok(())
+    }
+
+    /// From now on packets leave through it.
+    pub(crate) fn activate(&mut self, id: ChildId, bench: &mut Bench<'_>) -> Result<(), NotInstalled> {
+        let Some(child) = self.known.get_mut(&id) else { return Ok(()) };
+        let Outbound::Waits(params) = &child.outbound else { return Ok(()) };
+        let added = bench.datapath.add_sa(params, Direction::Outbound, bench.providers, bench.now)?;
+        child.outbound = Outbound::Used(added);
+        let replaces = child.replaces;
+        self.retire_outbound(replaces, bench.datapath);
+        Ok(())
+    }
+
+    /// Nothing leaves through the old one any more, now that there is a new one.
+    fn retire_outbound(&mut self, old: Option<ChildId>, datapath: &mut Datapath) {
+        let Some(old) = old.and_then(|old| self.known.get_mut(&old)) else { return };
+        if let Outbound::Used(id) = core::mem::replace(&mut old.outbound, Outbound::Gone) {
+            datapath.remove_sa(id);
+        }
+    }
+
+    /// Removes a Child SA; its inbound SA stays for a moment if another one has taken its place.
+    pub(crate) fn remove(&mut self, id: ChildId, why: Down, bench: &mut Bench<'_>) {
+        let Some(child) = self.known.remove(&id) else { return };
+        if let Outbound::Used(id) = child.outbound {
+            bench.datapath.remove_sa(id);
+        }
+        self.leave_lineage(child.reqid, bench.datapath);
+        if why == Down::Replaced {
+            self.retiring.push((bench.now.after(LINGER), child.inbound, child.spi_in));
+        } else {
+            bench.datapath.remove_sa(child.inbound);
+            bench.spis.release(child.spi_in);
+        }
+    }
+
+    /// The last of a lineage takes the policies with it.
+    fn leave_lineage(&mut self, reqid: u32, datapath: &mut Datapath) {
+        let Some(lineage) = self.lineages.get_mut(&reqid) else { return };
+        lineage.members = lineage.members.saturating_sub(1);
+        if lineage.members == 0 {
+            lineage.policies.remove(datapath);
+            self.lineages.remove(&reqid);
+        }
+    }
+
+    /// Child SAs follow a peer that moved.
+    pub(crate) fn follow(&self, children: &[ChildId], path: Path, datapath: &mut Datapath) {
+        let (local, remote) = (path.local, path.remote);
+        for child in children.iter().filter_map(|id| self.known.get(id)) {
+            let encap = |src_port, dst_port| Some(UdpEncap { src_port, dst_port });
+            if let Outbound::Used(id) = child.outbound {
+                let encap = encap(local.port(), remote.port());
+                datapath.move_sa(id, SaPath { src: local.ip(), dst: remote.ip(), encap });
+            }
+            let encap = encap(remote.port(), local.port());
+            datapath.move_sa(child.inbound, SaPath { src: remote.ip(), dst: local.ip(), encap });
+        }
+    }
+
+    /// When something is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.retiring.iter().map(|(at, ..)| *at).min()
+    }
+
+    /// Removes what has waited long enough.
+    pub(crate) fn expire(&mut self, datapath: &mut Datapath, spis: &mut Spis, now: Instant) {
+        self.retiring.retain(|(at, id, spi)| {
+            if *at > now {
+                return true;
+            }
+            datapath.remove_sa(*id);
+            spis.release(*spi);
+            false
+        });
+    }
+
+    /// The SAs of a Child SA: inbound, and outbound if it is used.
+    pub(crate) fn sas(&self, id: ChildId) -> Option<(SaId, Option<SaId>)> {
+        let child = self.known.get(&id)?;
+        let outbound = match child.outbound {
+            Outbound::Used(id) => Some(id),
+            Outbound::Waits(_) | Outbound::Gone => None,
+        };
+        Some((child.inbound, outbound))
+    }
+}
+
+/// The SPI or the addresses of a peer behind a NAT may change, so templates go by reqid alone.
+fn policies_of(
+    up: &ChildUp,
+    reqid: u32,
+    datapath: &mut Datapath,
+) -> Result<PolicySet, casemate_datapath::spd::InsertError> {
+    let (protocol, mode) = (up.inbound.transform.protocol(), up.inbound.mode);
+    let moves = up.inbound.encap.is_some() || mode == Mode::Transport;
+    let template = |sa: &SaParams| Template {
+        protocol,
+        mode,
+        src: Some(sa.src).filter(|_| !moves),
+        dst: Some(sa.dst).filter(|_| !moves),
+        reqid,
+    };
+    let (out, inn) = (protect(template(&up.outbound)), protect(template(&up.inbound)));
+    let rank = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
+    PolicySet::add(datapath, (&up.local, &up.remote), (&out, &inn), rank)
+}

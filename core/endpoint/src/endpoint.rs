@@ -1,0 +1,460 @@
+//! The door.
+
+use crate::children::{Bench, Children, NotInstalled};
+use crate::host::{DatapathHost, Routes, Spis};
+use crate::traps::Traps;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{Providers, Rng};
+use casemate_datapath::spd::InsertError;
+use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
+use casemate_ike::config::{Child, Connection, Pool};
+use casemate_ike::{
+    ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
+};
+use casemate_sa::{Instant, SaParams};
+use core::fmt;
+
+/// What the caller lends for a call.
+pub struct Means<'m> {
+    /// The time.
+    pub now: Instant,
+    /// Seconds since 1970, for certificates.
+    pub unix_time: u64,
+    /// Randomness.
+    pub rng: &'m mut dyn Rng,
+    /// Algorithms.
+    pub providers: &'m Providers<'m>,
+    /// Keys and certificates.
+    pub credentials: &'m dyn Credentials,
+    /// Ways to others.
+    pub routes: &'m dyn Routes,
+}
+
+/// Something that happened, for whoever runs the endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Something that IKE tells; SAs and policies are as it says already.
+    Ike(Event),
+    /// Something that the data path tells.
+    Datapath(casemate_datapath::Event),
+    /// A Child SA could not be installed, and is closed again.
+    NotInstalled {
+        /// The connection.
+        connection: Arc<Connection>,
+        /// The child.
+        child: Arc<Child>,
+        /// Why.
+        why: InstallError,
+    },
+}
+
+/// Why a Child SA could not be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallError {
+    /// The data path refused an SA.
+    Sa(AddSaError),
+    /// The SPD is full.
+    Policies,
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sa(error) => error.fmt(f),
+            Self::Policies => f.write_str("the SPD is full"),
+        }
+    }
+}
+
+impl From<NotInstalled> for InstallError {
+    fn from(error: NotInstalled) -> Self {
+        match error {
+            NotInstalled::Sa(error) => Self::Sa(error),
+            NotInstalled::Policies => Self::Policies,
+        }
+    }
+}
+
+/// Data path and IKE, joined.
+pub struct Endpoint {
+    datapath: Datapath,
+    ike: Ike,
+    children: Children,
+    traps: Traps,
+    spis: Spis,
+    notices: VecDeque<Notice>,
+    last_reqid: u32,
+    /// Counts changes of policies.
+    policy_changes: u64,
+}
+
+/// Reqids from here on are ours; below are those that people choose.
+const FIRST_REQID: u32 = 0x4000_0000;
+
+impl Endpoint {
+    /// An endpoint around a data path, which may have SAs and policies with manual keys.
+    pub fn new(datapath: Datapath, settings: Settings) -> Self {
+        let mut spis = Spis::default();
+        let inbound = datapath.sas().filter(|sa| sa.id.direction() == Direction::Inbound);
+        inbound.for_each(|sa| spis.block(sa.spi));
+        Self {
+            datapath,
+            ike: Ike::new(settings),
+            children: Children::default(),
+            traps: Traps::default(),
+            spis,
+            notices: VecDeque::new(),
+            last_reqid: FIRST_REQID,
+            policy_changes: 0,
+        }
+    }
+
+    /// The data path, to look at.
+    pub const fn datapath(&self) -> &Datapath {
+        &self.datapath
+    }
+
+    /// The data path, for packets.
+    pub const fn datapath_mut(&mut self) -> &mut Datapath {
+        &mut self.datapath
+    }
+
+    /// IKE, to look at.
+    pub const fn ike(&self) -> &Ike {
+        &self.ike
+    }
+
+    /// Whether keys of IKE SAs are told as events.
+    pub fn tell_keys(&mut self, tell: bool) {
+        self.ike.tell_keys(tell);
+    }
+
+    /// Adds an SA with manual keys.
+    pub fn add_sa(
+        &mut self,
+        params: &SaParams,
+        direction: Direction,
+        providers: &Providers<'_>,
+        now: Instant,
+    ) -> Result<SaId, AddSaError> {
+        let id = self.datapath.add_sa(params, direction, providers, now)?;
+        if direction == Direction::Inbound {
+            self.spis.block(params.spi);
+        }
+        Ok(id)
+    }
+
+    /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are
+    /// no more, or not the same, are closed; those that `start_action` names are begun.
+    pub fn configure(
+        &mut self,
+        connections: Vec<Arc<Connection>>,
+        pools: &[Pool],
+        means: &mut Means<'_>,
+    ) -> Result<(), InsertError> {
+        // A connection that is as it was keeps its SAs.
+        let before = self.ike.connections().to_vec();
+        let same = |new: Arc<Connection>| before.iter().find(|old| **old == new).cloned().unwrap_or(new);
+        let connections: Vec<Arc<Connection>> = connections.into_iter().map(same).collect();
+        let is_new = |known: &Arc<Connection>| !before.iter().any(|old| Arc::ptr_eq(old, known));
+        let fresh: Vec<Arc<Connection>> = connections.iter().filter(|known| is_new(known)).cloned().collect();
+        let gone: Vec<IkeSaId> = self
+            .ike
+            .status()
+            .filter(|sa| !connections.iter().any(|known| Arc::ptr_eq(known, &sa.connection)))
+            .map(|sa| sa.id)
+            .collect();
+        self.set_traps(&connections)?;
+        self.ike.configure(connections, pools);
+        for ike in gone {
+            self.with_ike(means, |engine, env| engine.terminate(ike, Down::Unconfigured, env));
+        }
+        for connection in fresh {
+            for child in connection.children.iter().filter(|child| child.start.at_once) {
+                self.initiate_or_tell(&connection, child, means);
+            }
+        }
+        self.serve(means);
+        Ok(())
+    }
+
+    fn set_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
+        self.traps.clear(&mut self.datapath);
+        self.policy_changes = self.policy_changes.wrapping_add(1);
+        for connection in connections {
+            for child in connection.children.iter().filter(|child| child.start.on_traffic) {
+                let reqid = child.reqid.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
+                self.traps.add(&mut self.datapath, connection, child, reqid)?;
+            }
+            for shunt in &connection.shunts {
+                self.traps.add_shunt(&mut self.datapath, shunt)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an IKE message, without the marker that it may have had in front.
+    pub fn receive_ike(&mut self, message: &mut [u8], path: Path, means: &mut Means<'_>) {
+        self.with_ike(means, |ike, env| ike.receive(message, path, env));
+        self.serve(means);
+    }
+
+    /// Sets up a Child SA, or without a child the IKE SA.
+    pub fn initiate(
+        &mut self,
+        connection: &Arc<Connection>,
+        child: Option<&Arc<Child>>,
+        means: &mut Means<'_>,
+    ) -> Result<(), NotBegun> {
+        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
+        self.serve(means);
+        begun
+    }
+
+    fn initiate_or_tell(&mut self, connection: &Arc<Connection>, child: &Arc<Child>, means: &mut Means<'_>) {
+        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), None, env));
+        if let Err(error) = begun {
+            let connection = connection.clone();
+            self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
+        }
+    }
+
+    /// Closes an IKE SA with everything in it; `false` if it is gone.
+    pub fn terminate(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
+        let done = self.with_ike(means, |engine, env| engine.terminate(ike, Down::Local, env));
+        self.serve(means);
+        done
+    }
+
+    /// Closes a Child SA; `false` if it is gone.
+    pub fn terminate_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
+        let done = self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Local, env));
+        self.serve(means);
+        done
+    }
+
+    /// Rekeys an IKE SA; `false` if it is gone.
+    pub fn rekey(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
+        let done = self.with_ike(means, |engine, env| engine.rekey(ike, env));
+        self.serve(means);
+        done
+    }
+
+    /// Rekeys a Child SA; `false` if it is gone.
+    pub fn rekey_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
+        let done = self.with_ike(means, |ike, env| ike.rekey_child(child, env));
+        self.serve(means);
+        done
+    }
+
+    /// When [`serve`](Self::serve) is to be called at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        self.ike.due().into_iter().chain(self.children.due()).min()
+    }
+
+    /// Does everything beside packets: call it after packets were moved, and when it is [`due`](Self::due).
+    pub fn serve(&mut self, means: &mut Means<'_>) {
+        self.children.expire(&mut self.datapath, &mut self.spis, means.now);
+        // What one side tells may make the other tell something: a few rounds, then it is somebody else's turn.
+        for _ in 0..MAX_ROUNDS {
+            let due = self.ike.due().is_some_and(|due| due <= means.now);
+            if due {
+                self.with_ike(means, Ike::tick);
+            }
+            let told = self.take_datapath_events(means) | self.take_ike_events(means);
+            if !due && !told {
+                return;
+            }
+        }
+    }
+
+    fn take_datapath_events(&mut self, means: &mut Means<'_>) -> bool {
+        use casemate_datapath::Event as Told;
+        let mut any = false;
+        while let Some(event) = self.datapath.next_event() {
+            any = true;
+            match event {
+                Told::Acquire { policy, ref flow } => {
+                    if let Some((connection, child, packet)) = self.traps.spring(policy, flow) {
+                        self.acquire(&connection, &child, packet, means);
+                    }
+                }
+                Told::SoftLifetime(sa) => {
+                    if let Some(child) = self.children.of_sa(sa) {
+                        self.with_ike(means, |ike, env| ike.rekey_child(child, env));
+                    }
+                }
+                Told::HardLifetime(sa) => {
+                    if let Some(child) = self.children.of_sa(sa) {
+                        self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Expired, env));
+                    }
+                }
+                Told::Audit(_) => {}
+            }
+            self.notices.push_back(Notice::Datapath(event));
+        }
+        any
+    }
+
+    fn acquire(
+        &mut self,
+        connection: &Arc<Connection>,
+        child: &Arc<Child>,
+        packet: (casemate_ike::Traffic, casemate_ike::Traffic),
+        means: &mut Means<'_>,
+    ) {
+        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
+        if let Err(error) = begun {
+            self.answered(&connection.name, Some(&child.name));
+            let connection = connection.clone();
+            self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
+        }
+    }
+
+    /// A trap may be sprung again.
+    fn answered(&mut self, connection: &str, child: Option<&str>) {
+        self.traps.answered(connection, child);
+        self.datapath.ask_again();
+    }
+
+    fn take_ike_events(&mut self, means: &mut Means<'_>) -> bool {
+        let mut any = false;
+        while let Some(event) = self.ike.next_event() {
+            any = true;
+            self.obey(&event, means);
+            self.notices.push_back(Notice::Ike(event));
+        }
+        any
+    }
+
+    /// Does in the data path what IKE says.
+    fn obey(&mut self, event: &Event, means: &mut Means<'_>) {
+        match event {
+            Event::ChildUp(up) => self.install(up, means),
+            Event::ChildActive(id) => {
+                let (children, mut bench) = self.bench(means);
+                if children.activate(*id, &mut bench).is_err() {
+                    self.with_ike(means, |ike, env| ike.terminate_child(*id, Down::Local, env));
+                }
+            }
+            Event::ChildDown { id, why } => {
+                self.policy_changes = self.policy_changes.wrapping_add(1);
+                let (children, mut bench) = self.bench(means);
+                children.remove(*id, *why, &mut bench);
+            }
+            Event::ChildFailed { connection, child, .. } => {
+                self.answered(&connection.name, Some(&child.name));
+            }
+            Event::IkeDown { connection, .. } => self.answered(&connection.name, None),
+            Event::Moved { children, path, .. } => {
+                self.children.follow(children, *path, &mut self.datapath);
+            }
+            Event::IkeUp { .. }
+            | Event::IkeRekeyed { .. }
+            | Event::NotBegun { .. }
+            | Event::Assigned { .. }
+            | Event::Unassigned { .. }
+            | Event::Fault { .. }
+            | Event::Keys(_) => {}
+        }
+    }
+
+    fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
+        let name = (&*up.connection.name, &*up.child.name);
+        let known = self.children.inherited_reqid(up).or(up.child.reqid).or_else(|| self.traps.reqid(name));
+        let reqid = known.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
+        self.policy_changes = self.policy_changes.wrapping_add(1);
+        let (children, mut bench) = self.bench(means);
+        let installed = children.install(up, reqid, &mut bench);
+        self.answered(name.0, Some(name.1));
+        if let Err(error) = installed {
+            let (connection, child) = (up.connection.clone(), up.child.clone());
+            self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
+            self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+        }
+    }
+
+    fn bench<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, Bench<'b>) {
+        let Self { children, datapath, spis, .. } = self;
+        (children, Bench { datapath, spis, providers: means.providers, now: means.now })
+    }
+
+    fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+        let mut host = DatapathHost { datapath: &self.datapath, spis: &mut self.spis, routes: means.routes };
+        let mut env = Env {
+            now: means.now,
+            unix_time: means.unix_time,
+            rng: means.rng,
+            providers: means.providers,
+            credentials: means.credentials,
+            host: &mut host,
+        };
+        act(&mut self.ike, &mut env)
+    }
+
+    /// The next IKE datagram to be sent.
+    pub fn next_transmit(&mut self) -> Option<Transmit> {
+        self.ike.next_transmit()
+    }
+
+    /// The next notice.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// The data path's SAs of a Child SA: inbound, and outbound if that is in use.
+    pub fn sas_of(&self, child: ChildId) -> Option<(SaId, Option<SaId>)> {
+        self.children.sas(child)
+    }
+
+    /// Changes whenever policies do: routes that lead packets here have to follow.
+    pub const fn policy_changes(&self) -> u64 {
+        self.policy_changes
+    }
+
+    /// The IKE SAs of a connection, and the Child SAs of one of its children, by name.
+    pub fn named(&self, name: &str) -> Named {
+        let mut named = Named::default();
+        for sa in self.ike.status() {
+            if sa.connection.name == name {
+                named.ikes.push(sa.id);
+            }
+            let children = sa.children.iter().filter(|child| child.child.name == name);
+            named.children.extend(children.map(|child| child.id));
+        }
+        named
+    }
+
+    /// A connection by its name, or one of its children: `child`, or `connection/child` where several have one of this name.
+    pub fn configured(&self, name: &str) -> Option<(Arc<Connection>, Option<Arc<Child>>)> {
+        let connections = self.ike.connections();
+        if let Some(connection) = connections.iter().find(|connection| connection.name == name) {
+            return Some((connection.clone(), None));
+        }
+        connections.iter().find_map(|connection| {
+            let whole = |child: &Arc<Child>| -> String { [&*connection.name, "/", &*child.name].concat() };
+            let is_it = |child: &&Arc<Child>| child.name == name || whole(child) == name;
+            Some((connection.clone(), Some(connection.children.iter().find(is_it)?.clone())))
+        })
+    }
+}
+
+/// SAs that a name means.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Named {
+    /// IKE SAs.
+    pub ikes: Vec<IkeSaId>,
+    /// Child SAs.
+    pub children: Vec<ChildId>,
+}
+
+const MAX_ROUNDS: usize = 16;
+
+fn next_reqid(last: &mut u32) -> u32 {
+    // A billion Child SAs later it begins anew; those that had the numbers are long gone.
+    *last = last.checked_add(1).unwrap_or(FIRST_REQID);
+    *last
+}

@@ -1,0 +1,72 @@
+//! The data path as IKE sees it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use casemate_crypto::Rng;
+use casemate_datapath::{Datapath, SaId};
+use casemate_ike::Host;
+use casemate_sa::{Instant, Spi};
+use core::net::IpAddr;
+
+/// What the home knows of ways to others.
+pub trait Routes {
+    /// Our address on the way to `remote`, if there is a way.
+    fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
+}
+
+/// Inbound SPIs of negotiated SAs.
+#[derive(Debug, Default)]
+pub(crate) struct Spis {
+    taken: BTreeSet<u32>,
+    /// The SAs that are installed.
+    pub(crate) installed: BTreeMap<u32, SaId>,
+}
+
+/// Draws until one is free. With a quarter of a million taken, one draw in 16,000 fails.
+const MAX_DRAWS: usize = 16;
+
+impl Spis {
+    fn reserve(&mut self, rng: &mut dyn Rng) -> Option<Spi> {
+        (0..MAX_DRAWS).find_map(|_| {
+            let mut bytes = [0; 4];
+            rng.public(&mut bytes);
+            // RFC 4303 section 2.1: 0 to 255 are reserved.
+            let spi = Spi::new(u32::from_be_bytes(bytes)).filter(|spi| !spi.is_reserved())?;
+            self.taken.insert(spi.get()).then_some(spi)
+        })
+    }
+
+    /// An SPI that nobody must get, such as that of an SA with manual keys.
+    pub(crate) fn block(&mut self, spi: Spi) {
+        self.taken.insert(spi.get());
+    }
+
+    pub(crate) fn release(&mut self, spi: Spi) {
+        self.taken.remove(&spi.get());
+        self.installed.remove(&spi.get());
+    }
+}
+
+/// The data path, lent to IKE.
+pub(crate) struct DatapathHost<'h> {
+    pub(crate) datapath: &'h Datapath,
+    pub(crate) spis: &'h mut Spis,
+    pub(crate) routes: &'h dyn Routes,
+}
+
+impl Host for DatapathHost<'_> {
+    fn reserve_spi(&mut self, rng: &mut dyn Rng) -> Option<Spi> {
+        self.spis.reserve(rng)
+    }
+
+    fn release_spi(&mut self, spi: Spi) {
+        self.spis.release(spi);
+    }
+
+    fn last_inbound(&self, spi: Spi) -> Option<Instant> {
+        self.spis.installed.get(&spi.get()).and_then(|id| self.datapath.last_used(*id))
+    }
+
+    fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.routes.source_for(remote)
+    }
+}

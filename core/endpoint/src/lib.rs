@@ -1,0 +1,26 @@
+//! IPsec behind one door: the data path and IKE joined.
+//!
+//! An [`Endpoint`] owns a [`Datapath`] and an [`Ike`]. Child SAs that IKE agrees on are installed here, with the policies that
+//! lead to them; packets that need an SA, and SAs that are worn out, are told to IKE. `no_std`, no I/O.
+//!
+//! ```text
+//!  packets -> Datapath -- needs an SA, is worn out --> Endpoint --> Ike -> messages
+//!                ^                                        |          |
+//!                +------- SAs and policies, in order -----+<- events-+
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+extern crate alloc;
+
+mod children;
+mod endpoint;
+mod host;
+mod policy;
+mod traps;
+
+pub use casemate_datapath::Datapath;
+pub use casemate_ike::Ike;
+pub use endpoint::{Endpoint, InstallError, Means, Named, Notice};
+pub use host::Routes;

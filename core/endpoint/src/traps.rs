@@ -1,0 +1,132 @@
+//! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
+
+use crate::policy::{PolicySet, Purpose, priority, protect};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::Datapath;
+use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
+use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
+use casemate_ike::{Traffic, TrafficTemplate};
+use casemate_sa::{AddrRange, Mode, PortRange, Protocol};
+use casemate_wire::flow::FlowKey;
+use core::net::IpAddr;
+
+/// The traps and shunts of all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Traps {
+    traps: Vec<Trap>,
+    shunts: Vec<PolicySet>,
+}
+
+#[derive(Debug)]
+struct Trap {
+    connection: Arc<Connection>,
+    child: Arc<Child>,
+    policies: PolicySet,
+    reqid: u32,
+    /// IKE has been asked, and has not answered yet.
+    asked: bool,
+}
+
+/// Names a trap by its connection and its child.
+pub(crate) type TrapName<'n> = (&'n str, &'n str);
+
+impl Traps {
+    /// Adds the trap of a child. `reqid` is for SAs that it asks for.
+    pub(crate) fn add(
+        &mut self,
+        datapath: &mut Datapath,
+        connection: &Arc<Connection>,
+        child: &Arc<Child>,
+        reqid: u32,
+    ) -> Result<(), InsertError> {
+        let ends = |single: Option<IpAddr>| single.into_iter().collect::<Vec<_>>();
+        let local = fill(&child.local_ts, &ends(single(&connection.local_addrs)));
+        let remote = fill(&child.remote_ts, &ends(single(&connection.remote_addrs)));
+        let mode = match child.mode {
+            ChildMode::Tunnel => Mode::Tunnel,
+            ChildMode::Transport => Mode::Transport,
+        };
+        let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
+        let action = protect(template);
+        let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
+        let policies = PolicySet::add(datapath, (&local, &remote), (&action, &action), rank)?;
+        let (connection, child) = (connection.clone(), child.clone());
+        self.traps.push(Trap { connection, child, policies, reqid, asked: false });
+        Ok(())
+    }
+
+    /// Adds what passes or is dropped.
+    pub(crate) fn add_shunt(&mut self, datapath: &mut Datapath, shunt: &Shunt) -> Result<(), InsertError> {
+        let every = [AddrRange::ANY_V4, AddrRange::ANY_V6];
+        let fill = |templates: &[TrafficTemplate]| -> Vec<Traffic> {
+            let each = |ts: &TrafficTemplate| match ts.addrs {
+                Some(_) => ts.fill(&[]).collect::<Vec<_>>(),
+                None => every.map(|addrs| Traffic { addrs, proto: ts.proto, ports: ts.ports }).into(),
+            };
+            templates.iter().flat_map(each).collect()
+        };
+        let action = if shunt.passes { Action::Bypass } else { Action::Discard };
+        let rank = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
+        let sides = (&*fill(&shunt.local_ts), &*fill(&shunt.remote_ts));
+        self.shunts.push(PolicySet::add(datapath, sides, (&action, &action), rank)?);
+        Ok(())
+    }
+
+    /// Removes everything.
+    pub(crate) fn clear(&mut self, datapath: &mut Datapath) {
+        let traps = self.traps.drain(..).map(|trap| trap.policies);
+        traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(datapath));
+    }
+
+    /// What a packet asks for that met a trap, the first time: connection, child, and the packet.
+    #[expect(clippy::type_complexity, reason = "four values that go on together")]
+    pub(crate) fn spring(
+        &mut self,
+        policy: PolicyId,
+        flow: &FlowKey,
+    ) -> Option<(Arc<Connection>, Arc<Child>, (Traffic, Traffic))> {
+        let trap = self.traps.iter_mut().find(|trap| trap.policies.contains(policy))?;
+        if core::mem::replace(&mut trap.asked, true) {
+            return None;
+        }
+        Some((trap.connection.clone(), trap.child.clone(), packet(flow)))
+    }
+
+    /// The reqid that SAs for a trap have.
+    pub(crate) fn reqid(&self, name: TrapName<'_>) -> Option<u32> {
+        self.traps.iter().find(|trap| trap.is(name)).map(|trap| trap.reqid)
+    }
+
+    /// IKE has answered: with a Child SA, or without. `child` of `None` is every one of the connection.
+    pub(crate) fn answered(&mut self, connection: &str, child: Option<&str>) {
+        let of_it = self.traps.iter_mut().filter(|trap| trap.connection.name == connection);
+        let of_it = of_it.filter(|trap| child.is_none_or(|child| trap.child.name == child));
+        of_it.for_each(|trap| trap.asked = false);
+    }
+}
+
+impl Trap {
+    fn is(&self, (connection, child): TrapName<'_>) -> bool {
+        self.connection.name == connection && self.child.name == child
+    }
+}
+
+fn single(patterns: &[casemate_ike::config::AddrPattern]) -> Option<IpAddr> {
+    patterns.iter().find_map(|pattern| pattern.single())
+}
+
+fn fill(templates: &[TrafficTemplate], ends: &[IpAddr]) -> Vec<Traffic> {
+    templates.iter().flat_map(|ts| ts.fill(ends)).collect()
+}
+
+/// RFC 7296 section 2.9: a packet as a pair of very specific selectors.
+fn packet(flow: &FlowKey) -> (Traffic, Traffic) {
+    let side = |addr: IpAddr, port: Option<u16>| Traffic {
+        addrs: AddrRange::single(addr),
+        proto: flow.proto(),
+        ports: port.map_or(PortRange::ANY, PortRange::single),
+    };
+    let with_ports = flow.ports().filter(|_| matches!(flow.proto(), Some(6 | 17)));
+    (side(flow.src(), with_ports.map(|ports| ports.0)), side(flow.dst(), with_ports.map(|ports| ports.1)))
+}

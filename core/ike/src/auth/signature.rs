@@ -1,0 +1,152 @@
+//! Signatures in AUTH payloads (RFC 7427, RFC 4754, RFC 8420; RFC 7296 section 3.8 for peers that know nothing newer).
+
+use super::{Claim, SignedOctets};
+use crate::config::Connection;
+use crate::message::Content;
+use crate::{Env, OwnKey, PeerCertificates, StateFault};
+use alloc::vec::Vec;
+use casemate_crypto::{
+    Curve, HashAlg, KeyKind, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
+};
+use casemate_wire::ike::{Auth, AuthMethod, CertEncoding, DigitalSignature, WriteError, Writer};
+
+/// The hashes that a peer announced (RFC 7427 section 4), by number; none if it knows nothing of RFC 7427.
+pub(crate) fn announced_hashes(content: &Content<'_>) -> Vec<u16> {
+    let lists = content.notifies.iter().flat_map(|notify| notify.hash_algorithms());
+    lists.map(|hash| hash.0).take(MAX_HASHES).collect()
+}
+
+/// Five are defined.
+const MAX_HASHES: usize = 16;
+
+/// A signature of ours.
+pub(crate) struct OwnSignature {
+    method: AuthMethod,
+    /// With the method Digital Signature.
+    identifier: &'static [u8],
+    value: Vec<u8>,
+}
+
+impl OwnSignature {
+    /// Signs in the best way that the peer has announced.
+    pub(crate) fn new(
+        octets: &SignedOctets<'_>,
+        own: &OwnKey<'_>,
+        (connection, hashes): (&Connection, &[u16]),
+        env: &mut Env<'_>,
+    ) -> Result<Self, StateFault> {
+        let signed = octets.concat(env.providers)?;
+        let kind = own.key.public_key().kind();
+        let (alg, method) = choose(kind, hashes, env.credentials.makes(connection))?;
+        let mut value = own.key.sign(alg, &signed, env.rng).map_err(|_| StateFault::Provider)?;
+        if let (AuthMethod::ECDSA_256 | AuthMethod::ECDSA_384 | AuthMethod::ECDSA_521, KeyKind::Ec(curve)) =
+            (method, kind)
+        {
+            value = ecdsa_to_fixed(curve, &value).map_err(|_| StateFault::Provider)?;
+        }
+        Ok(Self { method, identifier: alg.identifier(), value })
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        match self.method {
+            AuthMethod::DIGITAL_SIGNATURE => {
+                let (algorithm, value) = (self.identifier, self.value.as_slice());
+                out.auth_signature(&DigitalSignature { algorithm, value })
+            }
+            method => out.auth(&Auth { method, data: &self.value }),
+        }
+    }
+}
+
+/// The algorithm and method for a key of this kind and a peer that knows these hashes.
+fn choose(
+    kind: KeyKind,
+    hashes: &[u16],
+    configured: &[SignatureAlg],
+) -> Result<(SignatureAlg, AuthMethod), StateFault> {
+    if hashes.is_empty() {
+        return without_rfc7427(kind);
+    }
+    let usual = candidates(kind);
+    let candidates = if configured.is_empty() { &*usual } else { configured };
+    let suits = |alg: &&SignatureAlg| alg.fits(kind) && hashes.contains(&alg.hash_id()) && !alg.uses_sha1();
+    let alg = candidates.iter().find(suits).ok_or(StateFault::SignatureAlgorithm)?;
+    Ok((*alg, AuthMethod::DIGITAL_SIGNATURE))
+}
+
+/// In order of preference. RFC 8247 section 3.2: RSASSA-PSS rather than PKCS1; the hash as strong as the curve.
+fn candidates(kind: KeyKind) -> Vec<SignatureAlg> {
+    use HashAlg::{Sha256, Sha384, Sha512};
+    let hashes = match kind {
+        KeyKind::Ec(Curve::P384) => [Sha384, Sha512, Sha256],
+        KeyKind::Ec(Curve::P521) => [Sha512, Sha384, Sha256],
+        _ => [Sha256, Sha384, Sha512],
+    };
+    match kind {
+        KeyKind::Rsa => {
+            let pss = hashes.into_iter().map(SignatureAlg::RsaPss);
+            pss.chain(hashes.into_iter().map(SignatureAlg::RsaPkcs1)).collect()
+        }
+        KeyKind::Ec(_) => hashes.into_iter().map(SignatureAlg::Ecdsa).collect(),
+        KeyKind::Ed25519 => [SignatureAlg::Ed25519].into(),
+    }
+}
+
+/// For peers that announce no hashes. RSA would be signed with SHA-1 then, which RFC 8247 section 3.2 forbids.
+const fn without_rfc7427(kind: KeyKind) -> Result<(SignatureAlg, AuthMethod), StateFault> {
+    Ok(match kind {
+        KeyKind::Ec(Curve::P256) => (SignatureAlg::Ecdsa(HashAlg::Sha256), AuthMethod::ECDSA_256),
+        KeyKind::Ec(Curve::P384) => (SignatureAlg::Ecdsa(HashAlg::Sha384), AuthMethod::ECDSA_384),
+        KeyKind::Ec(Curve::P521) => (SignatureAlg::Ecdsa(HashAlg::Sha512), AuthMethod::ECDSA_521),
+        _ => return Err(StateFault::SignatureAlgorithm),
+    })
+}
+
+/// Judges a signature. The certificates come first: a signature by a key that is not trusted proves nothing.
+pub(super) fn verify(
+    claim: &Claim<'_>,
+    octets: &SignedOctets<'_>,
+    connection: &Connection,
+    env: &Env<'_>,
+) -> Result<(), StateFault> {
+    let shown = claim.certs.iter().filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE);
+    let chain: Vec<&[u8]> = shown.map(|cert| cert.data).collect();
+    let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: env.unix_time };
+    let key = env.credentials.peer_key(connection, &shown, env.providers);
+    let key = key.map_err(|_| StateFault::Certificate)?;
+    let (alg, value) = read(claim, key.kind())?;
+    if alg.uses_sha1() || !env.credentials.takes(connection, alg) {
+        return Err(StateFault::SignatureAlgorithm);
+    }
+    let signed = octets.concat(env.providers)?;
+    env.providers.verify(alg, &key, &signed, &value).map_err(|error| match error {
+        SignatureError::Unsupported | SignatureError::Sha1 | SignatureError::WrongKey => {
+            StateFault::SignatureAlgorithm
+        }
+        SignatureError::Invalid | SignatureError::Failed => StateFault::AuthMismatch,
+    })
+}
+
+/// Algorithm and signature that the AUTH payload holds.
+fn read(claim: &Claim<'_>, kind: KeyKind) -> Result<(SignatureAlg, Vec<u8>), StateFault> {
+    let Auth { method, data } = claim.auth;
+    let fixed = |curve: Curve, hash| {
+        let is_its_curve = kind == KeyKind::Ec(curve);
+        let value = ecdsa_from_fixed(curve, data).ok().filter(|_| is_its_curve);
+        value.map(|value| (SignatureAlg::Ecdsa(hash), value)).ok_or(StateFault::AuthMismatch)
+    };
+    match method {
+        AuthMethod::DIGITAL_SIGNATURE => {
+            let signature = claim.auth.signature().ok_or(StateFault::AuthMismatch)?;
+            let alg = SignatureAlg::from_identifier(signature.algorithm);
+            let alg = alg.map_err(|_| StateFault::SignatureAlgorithm)?;
+            Ok((alg, signature.value.into()))
+        }
+        AuthMethod::ECDSA_256 => fixed(Curve::P256, HashAlg::Sha256),
+        AuthMethod::ECDSA_384 => fixed(Curve::P384, HashAlg::Sha384),
+        AuthMethod::ECDSA_521 => fixed(Curve::P521, HashAlg::Sha512),
+        // RFC 8247 section 3.2: with SHA-1, MUST NOT.
+        AuthMethod::RSA => Err(StateFault::SignatureAlgorithm),
+        _ => Err(StateFault::AuthMethod),
+    }
+}

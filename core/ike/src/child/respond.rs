@@ -1,0 +1,151 @@
+//! The responder's side of a Child SA: which of its configurations the request means, and what it grants.
+
+use super::request::{from_wire, spi_of, to_wire};
+use super::{Agreed, Ends};
+use crate::config::{Child, ChildMode};
+use crate::message::{Content, need};
+use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
+use crate::sa::Cx;
+use crate::{PeerFault, StateFault, Traffic, narrow};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_sa::Mode;
+use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer};
+
+/// A Child SA that is granted.
+pub(crate) struct Grant {
+    pub(crate) config: Arc<Child>,
+    pub(crate) agreed: Agreed,
+    pub(crate) shared: Option<SecretBytes>,
+    chosen: Chosen,
+    /// Our public value, in an exchange of its own.
+    public: Option<(KexMethod, Vec<u8>)>,
+}
+
+/// A refusal that names the key exchange method that is wanted (RFC 7296 section 1.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Fault(PeerFault),
+    OtherKex(KexMethod),
+}
+
+impl From<PeerFault> for Refusal {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for Refusal {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// A configuration whose traffic has something in common with the request.
+struct Fit {
+    config: Arc<Child>,
+    local: Vec<Traffic>,
+    remote: Vec<Traffic>,
+    /// Whether all that was asked for is granted.
+    whole: bool,
+}
+
+/// Grants one of `candidates`, or says why none. `own_exchange` is CREATE_CHILD_SA.
+pub(crate) fn respond(
+    candidates: &[Arc<Child>],
+    content: &Content<'_>,
+    ends: &Ends,
+    own_exchange: bool,
+    cx: &mut Cx<'_, '_>,
+) -> Result<Grant, Refusal> {
+    let theirs = need(content.sa)?;
+    let (ts_i, ts_r) = (from_wire(&need(content.ts_i)?), from_wire(&need(content.ts_r)?));
+    let transport = content.says(NotifyType::USE_TRANSPORT_MODE);
+    let mut fits: Vec<Fit> =
+        candidates.iter().filter_map(|config| Fit::new(config, ends, (&ts_i, &ts_r))).collect();
+    if fits.is_empty() {
+        return Err(StateFault::TsUnacceptable.into());
+    }
+    // One that takes all of it comes first, otherwise they are asked in their order.
+    fits.sort_by_key(|fit| (!fit.whole, (fit.config.mode == ChildMode::Transport) != transport));
+    let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
+    let (mut refused, mut found) = (StateFault::NoProposalChosen, None);
+    for fit in fits {
+        let offers = fit.config.proposals.iter().map(|proposal| Offer::child(proposal, own_exchange));
+        match choose(&offers.collect::<Vec<_>>(), &theirs, prefer) {
+            Ok(chosen) => {
+                found = Some((fit, chosen));
+                break;
+            }
+            Err(fault) => refused = fault,
+        }
+    }
+    let (fit, chosen) = found.ok_or(refused)?;
+    let suite = ChildSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+    let (shared, public) = match suite.kex {
+        None => (None, None),
+        Some(method) => agree(method, content, cx).map(|(shared, public)| (Some(shared), Some(public)))?,
+    };
+    // RFC 7296 section 1.3.1: transport mode is granted, or the answer is silent about it and means a tunnel.
+    let both_want_it = transport && fit.config.mode == ChildMode::Transport;
+    let agreed = Agreed {
+        suite,
+        mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
+        spi_in: cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?,
+        spi_out: spi_of(&chosen)?,
+        local: fit.local,
+        remote: fit.remote,
+    };
+    Ok(Grant { config: fit.config, agreed, shared, chosen, public })
+}
+
+impl Fit {
+    fn new(config: &Arc<Child>, ends: &Ends, (ts_i, ts_r): (&[Traffic], &[Traffic])) -> Option<Self> {
+        let (local, remote) = ends.fill(config);
+        let (local, remote) = (narrow(ts_r, &local), narrow(ts_i, &remote));
+        if local.is_empty() || remote.is_empty() {
+            return None;
+        }
+        let holds = |granted: &[Traffic], asked: &[Traffic]| {
+            asked.iter().all(|part| granted.iter().any(|own| own.contains(part)))
+        };
+        let whole = holds(&local, ts_r) && holds(&remote, ts_i);
+        Some(Self { config: config.clone(), local, remote, whole })
+    }
+}
+
+/// Our side of the key exchange, with the method that was chosen.
+fn agree(
+    method: KexMethod,
+    content: &Content<'_>,
+    cx: &mut Cx<'_, '_>,
+) -> Result<(SecretBytes, (KexMethod, Vec<u8>)), Refusal> {
+    // RFC 7296 section 1.3: a guess of another group, or none, is corrected.
+    let Some(ke) = content.ke.filter(|ke| ke.method.0 == method.id()) else {
+        return Err(Refusal::OtherKex(method));
+    };
+    let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+    let public = kex.public().to_vec();
+    let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+    Ok((shared, (method, public)))
+}
+
+impl Grant {
+    /// Writes the payloads of the answer, with a nonce in an exchange of its own.
+    pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        if self.agreed.mode == Mode::Transport {
+            out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
+        }
+        self.chosen.with_repr(&self.agreed.spi_in.get().to_be_bytes(), |proposal| out.sa(proposal))?;
+        if let Some(nonce) = nonce {
+            out.nonce(&Nonce::parse(nonce).map_err(WriteError::Refused)?)?;
+        }
+        if let Some((method, public)) = &self.public {
+            out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
+        }
+        // In the answer, TSi is still the initiator's side: the peer's.
+        out.ts_i(&to_wire(&self.agreed.remote))?;
+        out.ts_r(&to_wire(&self.agreed.local))
+    }
+}

@@ -1,0 +1,94 @@
+//! Child SAs that a connection may have.
+
+use super::{ChildProposal, Lifespan};
+use crate::traffic::TrafficTemplate;
+use alloc::string::String;
+use alloc::vec::Vec;
+use casemate_sa::OuterHeader;
+
+/// A Child SA that may be: which traffic, and how it is protected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Its name, unique in its connection.
+    pub name: String,
+    /// Algorithms, the preferred ones first. Never empty.
+    pub proposals: Vec<ChildProposal>,
+    /// Traffic of our side. Never empty.
+    pub local_ts: Vec<TrafficTemplate>,
+    /// Traffic of the peer's side. Never empty.
+    pub remote_ts: Vec<TrafficTemplate>,
+    /// Tunnel or transport.
+    pub mode: ChildMode,
+    /// When it is rekeyed, and when it ends.
+    pub lifespan: Lifespan,
+    /// Bytes after which it is rekeyed.
+    pub rekey_bytes: Option<u64>,
+    /// Packets after which it is rekeyed.
+    pub rekey_packets: Option<u64>,
+    /// Bytes after which it passes nothing more.
+    pub life_bytes: Option<u64>,
+    /// Packets after which it passes nothing more.
+    pub life_packets: Option<u64>,
+    /// When it is set up.
+    pub start: Start,
+    /// What follows when the peer closes it.
+    pub on_close: OnClose,
+    /// What follows when the peer is dead.
+    pub on_dead_peer: OnClose,
+    /// Request identifier; chosen by the endpoint if there is none.
+    pub reqid: Option<u32>,
+    /// Anti-replay window in packets.
+    pub replay_window: u32,
+    /// Pads each packet to a multiple of this many bytes; 0 is off.
+    pub tfc_pad_to: u16,
+    /// Outer header of a tunnel.
+    pub outer: OuterHeader,
+    /// Rank of its policies among all; the lowest is asked first. Made from the selectors if there is none.
+    pub priority: Option<u32>,
+    /// Whether it has policies of its own: `false` leaves them to others.
+    pub policies: bool,
+}
+
+/// Traffic that passes or is dropped without IKE (RFC 4301 section 4.4.1: BYPASS and DISCARD).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shunt {
+    /// Its name, unique in its connection.
+    pub name: String,
+    /// Whether the traffic passes; else it is dropped.
+    pub passes: bool,
+    /// Traffic of our side; `dynamic` is every address here.
+    pub local_ts: Vec<TrafficTemplate>,
+    /// Traffic of the other side.
+    pub remote_ts: Vec<TrafficTemplate>,
+    /// Rank of its policies; made from the selectors if there is none.
+    pub priority: Option<u32>,
+}
+
+/// Tunnel or transport, as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildMode {
+    /// Tunnel.
+    Tunnel,
+    /// Transport; a peer that insists on a tunnel gets one (RFC 7296 section 1.3.1).
+    Transport,
+}
+
+/// When a Child SA is set up. Both may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// As soon as there is the connection.
+    pub at_once: bool,
+    /// When a packet needs it.
+    pub on_traffic: bool,
+}
+
+/// What follows the unwanted end of a Child SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnClose {
+    /// Nothing.
+    Clear,
+    /// A packet that needs it sets it up again.
+    Trap,
+    /// It is set up again at once.
+    Restart,
+}

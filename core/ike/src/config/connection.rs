@@ -1,0 +1,105 @@
+//! A connection: one entry of the PAD with everything that hangs on it.
+
+use super::{AddrPattern, Child, IkeProposal, Lifespan, LocalAuth, RemoteAuth, Shunt};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::time::Duration;
+
+/// With whom, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// Its name, unique among connections.
+    pub name: String,
+    /// Our addresses; the first single one is where an exchange is begun from, otherwise the system chooses. Never empty.
+    pub local_addrs: Vec<AddrPattern>,
+    /// The peer's addresses; the first single one is where an exchange is begun to. Never empty.
+    pub remote_addrs: Vec<AddrPattern>,
+    /// Our UDP port; 500 unless configured.
+    pub local_port: u16,
+    /// The peer's UDP port; 500 unless configured.
+    pub remote_port: u16,
+    /// Algorithms of the IKE SA, the preferred ones first. Never empty.
+    pub proposals: Vec<IkeProposal>,
+    /// How we prove who we are.
+    pub local: LocalAuth,
+    /// How the peer proves who it is.
+    pub remote: RemoteAuth,
+    /// The Child SAs that there may be.
+    pub children: Vec<Arc<Child>>,
+    /// Traffic beside them that needs no protection.
+    pub shunts: Vec<Shunt>,
+    /// Virtual addresses that we ask for; an unspecified one asks for any of its IP version.
+    pub vips: Vec<IpAddr>,
+    /// Names of the pools from which the peer gets the virtual addresses that it asks for.
+    pub pools: Vec<String>,
+    /// Encapsulates ESP in UDP even if no NAT was found.
+    pub force_encap: bool,
+    /// After how long a silence the peer is asked whether it lives; `None` is never.
+    pub dpd_delay: Option<Duration>,
+    /// Cutting of long messages (RFC 7383).
+    pub fragmentation: Fragmentation,
+    /// IKE SAs without a first Child SA (RFC 6023).
+    pub childless: Childless,
+    /// Attempts at an IKE SA until it is given up; 0 is without end.
+    pub keying_tries: u32,
+    /// What a second IKE SA with the same peer means.
+    pub unique: Unique,
+    /// When the IKE SA is rekeyed, and when it ends.
+    pub lifespan: Lifespan,
+    /// After how long the IKE SA is made anew from the start, with authentication; `None` is never.
+    pub reauth: Option<Duration>,
+    /// When our certificates are sent.
+    pub send_cert: SendCert,
+    /// Whether the peer's are asked for.
+    pub send_certreq: bool,
+}
+
+/// Cutting of long messages (RFC 7383).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragmentation {
+    /// Not announced, not done.
+    No,
+    /// Announced, but messages of ours stay whole.
+    Accept,
+    /// Announced, and done if the peer announces it and a message is long.
+    Yes,
+}
+
+/// IKE SAs without a first Child SA (RFC 6023).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Childless {
+    /// Not announced, and refused.
+    Never,
+    /// Announced, and made when the peer begins so.
+    Allow,
+    /// Begun so with peers that announce it.
+    Prefer,
+    /// Only so.
+    Force,
+}
+
+/// What a new IKE SA with an identity means that has one already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unique {
+    /// Nothing, and INITIAL_CONTACT is not heeded.
+    Never,
+    /// Nothing, unless the peer says INITIAL_CONTACT (RFC 7296 section 2.4).
+    No,
+    /// The new one is refused.
+    Keep,
+    /// The old one is closed.
+    Replace,
+}
+
+/// When certificates are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendCert {
+    /// Always.
+    Always,
+    /// When the peer asks for one.
+    IfAsked,
+    /// Never.
+    Never,
+}

@@ -1,0 +1,385 @@
+//! The engine: every IKE SA of a host, found by SPI, served by messages, commands and time.
+
+use crate::child::Wish;
+use crate::config::{Child, Connection, Pool};
+use crate::cookie::CookieJar;
+use crate::dispatch;
+use crate::pool::Pools;
+use crate::sa::{Cx, Effect, Established, IkeSa, InitSent, Shared, State, Task};
+use crate::{
+    Credentials, Down, Event, FaultCounters, Host, IkeStatus, Path, Settings, StateFault, Traffic, Transmit,
+};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use casemate_crypto::{Providers, Rng};
+use casemate_sa::Instant;
+use casemate_wire::ike::IkeSpi;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+/// Names one IKE SA; never another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IkeSaId(pub(crate) u64);
+
+/// Names one Child SA; never another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildId(pub(crate) u64);
+
+impl fmt::Display for IkeSaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ChildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What the caller lends for a call.
+pub struct Env<'e> {
+    /// The time.
+    pub now: Instant,
+    /// Seconds since 1970, for certificates.
+    pub unix_time: u64,
+    /// Randomness.
+    pub rng: &'e mut dyn Rng,
+    /// Algorithms.
+    pub providers: &'e Providers<'e>,
+    /// Keys and certificates.
+    pub credentials: &'e dyn Credentials,
+    /// The data path.
+    pub host: &'e mut dyn Host,
+}
+
+/// Why an IKE SA was not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotBegun {
+    /// The connection names no single address of the peer.
+    NoRemoteAddress,
+    /// There is no way to the peer.
+    NoRoute,
+    /// There are as many IKE SAs as there may be.
+    Full,
+    /// The provider failed, or has no algorithm that is configured.
+    Provider,
+}
+
+impl fmt::Display for NotBegun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRemoteAddress => "the connection has no single remote address to call",
+            Self::NoRoute => "there is no route to the peer",
+            Self::Full => "there are as many IKE SAs as there may be",
+            Self::Provider => "no provider has the algorithms",
+        })
+    }
+}
+
+impl core::error::Error for NotBegun {}
+
+/// All IKE SAs of a host.
+pub struct Ike {
+    shared: Shared,
+    sas: BTreeMap<IkeSaId, IkeSa>,
+    /// By our own SPI.
+    by_spi: BTreeMap<u64, IkeSaId>,
+    /// Half-open ones that peers began, by the peer's SPI and address: for requests that come again.
+    half_open: BTreeMap<(u64, SocketAddr), IkeSaId>,
+    /// When each has something to do.
+    timers: BTreeSet<(Instant, IkeSaId)>,
+    scheduled: BTreeMap<IkeSaId, Instant>,
+}
+
+impl Ike {
+    /// An engine without connections.
+    pub fn new(settings: Settings) -> Self {
+        let shared = Shared {
+            settings,
+            connections: Vec::new(),
+            pools: Pools::default(),
+            cookies: CookieJar::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            faults: FaultCounters::new(),
+            peers: BTreeMap::new(),
+            scratch: vec![0; settings.message_bytes].into_boxed_slice(),
+            tell_keys: false,
+            last_child: 0,
+            last_ike: 0,
+            effects: Vec::new(),
+        };
+        Self {
+            shared,
+            sas: BTreeMap::new(),
+            by_spi: BTreeMap::new(),
+            half_open: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            scheduled: BTreeMap::new(),
+        }
+    }
+
+    /// Whether keys of IKE SAs are told as events, for those who must read captures.
+    pub fn tell_keys(&mut self, tell: bool) {
+        self.shared.tell_keys = tell;
+    }
+
+    /// Puts new connections and pools in the place of the old ones. IKE SAs go on with what they began with.
+    pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) {
+        self.shared.connections = connections;
+        self.shared.pools.replace(pools);
+    }
+
+    /// The connections.
+    pub fn connections(&self) -> &[Arc<Connection>] {
+        &self.shared.connections
+    }
+
+    /// Takes an IKE message, without the marker that it may have had in front. It is opened in place.
+    pub fn receive(&mut self, datagram: &mut [u8], path: Path, env: &mut Env<'_>) {
+        dispatch::receive(self, datagram, path, env);
+    }
+
+    /// Sets up a Child SA: in an IKE SA of the connection that is there, or in a new one. `packet` is what wants it, if a
+    /// packet does. Without a child, only the IKE SA.
+    pub fn initiate(
+        &mut self,
+        connection: &Arc<Connection>,
+        child: Option<&Arc<Child>>,
+        packet: Option<(Traffic, Traffic)>,
+        env: &mut Env<'_>,
+    ) -> Result<(), NotBegun> {
+        let wish = child.map(|child| Wish::new(child.clone(), packet));
+        let existing = self.sas.values().find_map(|sa| {
+            let is_its = Arc::ptr_eq(&sa.head.connection, connection) && sa.takes_wishes();
+            is_its.then_some(sa.head.id)
+        });
+        match (existing, wish) {
+            (Some(id), Some(wish)) => {
+                self.with(id, env, |sa, cx| sa.wish(wish, cx));
+                Ok(())
+            }
+            (Some(_), None) => Ok(()),
+            (None, wish) => self.begin(connection, wish.into_iter().collect(), env),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        connection: &Arc<Connection>,
+        wishes: Vec<Wish>,
+        env: &mut Env<'_>,
+    ) -> Result<(), NotBegun> {
+        if self.sas.len() >= self.shared.settings.ike_sas {
+            return Err(NotBegun::Full);
+        }
+        let path = self.path_of(connection, env.host)?;
+        let mut cx = Cx { env, shared: &mut self.shared };
+        let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
+        let sa = begun.map_err(|_| NotBegun::Provider)?;
+        self.insert(sa);
+        self.settle(env);
+        Ok(())
+    }
+
+    fn path_of(&self, connection: &Connection, host: &dyn Host) -> Result<Path, NotBegun> {
+        let remote = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
+        let remote = remote.ok_or(NotBegun::NoRemoteAddress)?;
+        let same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
+        let configured = connection.local_addrs.iter().filter_map(|pattern| pattern.single());
+        let local = configured.into_iter().find(same_version).or_else(|| host.source_for(remote));
+        let local = local.ok_or(NotBegun::NoRoute)?;
+        Ok(Path {
+            local: SocketAddr::new(local, connection.local_port),
+            remote: SocketAddr::new(remote, connection.remote_port),
+        })
+    }
+
+    /// Closes an IKE SA with everything in it.
+    pub fn terminate(&mut self, ike: IkeSaId, why: Down, env: &mut Env<'_>) -> bool {
+        self.with(ike, env, |sa, cx| sa.end(why, cx))
+    }
+
+    /// Closes one Child SA.
+    pub fn terminate_child(&mut self, child: ChildId, why: Down, env: &mut Env<'_>) -> bool {
+        self.task_of(child, Task::DeleteChild(child, why), env)
+    }
+
+    /// Puts another Child SA in the place of this one.
+    pub fn rekey_child(&mut self, child: ChildId, env: &mut Env<'_>) -> bool {
+        self.task_of(child, Task::RekeyChild(child), env)
+    }
+
+    /// Puts another IKE SA in the place of this one.
+    pub fn rekey(&mut self, ike: IkeSaId, env: &mut Env<'_>) -> bool {
+        self.with(ike, env, |sa, cx| sa.ask(Task::RekeyIke, cx))
+    }
+
+    fn task_of(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
+        let has_it = |established: &Established| established.children().iter().any(|known| known.id == child);
+        let owner = self.sas.values().find_map(|sa| match &sa.state {
+            State::Established(established) if has_it(established) => Some(sa.head.id),
+            _ => None,
+        });
+        owner.is_some_and(|ike| self.with(ike, env, |sa, cx| sa.ask(task, cx)))
+    }
+
+    /// When [`tick`](Self::tick) is to be called.
+    pub fn due(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, env: &mut Env<'_>) {
+        let due: Vec<IkeSaId> =
+            self.timers.iter().take_while(|(at, _)| *at <= env.now).map(|(_, id)| *id).collect();
+        for id in due {
+            self.with(id, env, IkeSa::on_time);
+        }
+    }
+
+    /// The next datagram to be sent.
+    pub fn next_transmit(&mut self) -> Option<Transmit> {
+        self.shared.transmits.pop_front()
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// What peers did wrong, counted.
+    pub fn faults(&self) -> &FaultCounters {
+        &self.shared.faults
+    }
+
+    /// Every IKE SA, the oldest first.
+    pub fn status(&self) -> impl Iterator<Item = IkeStatus> + '_ {
+        self.sas.values().map(IkeSa::status)
+    }
+
+    /// Lets one IKE SA do something; `false` if it is gone.
+    pub(crate) fn with(
+        &mut self,
+        id: IkeSaId,
+        env: &mut Env<'_>,
+        act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
+    ) -> bool {
+        let done = self.act(id, env, act);
+        self.settle(env);
+        done
+    }
+
+    fn act(
+        &mut self,
+        id: IkeSaId,
+        env: &mut Env<'_>,
+        act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
+    ) -> bool {
+        let Some(sa) = self.sas.remove(&id) else { return false };
+        let was_half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
+        let mut cx = Cx { env, shared: &mut self.shared };
+        let sa = act(sa, &mut cx);
+        if let Some(key) = was_half_open.filter(|_| !sa.is_half_open()) {
+            self.half_open.remove(&key);
+        }
+        match sa.state {
+            State::Closed(why) => self.forget(&sa, why),
+            _ => {
+                self.schedule(&sa);
+                self.sas.insert(id, sa);
+            }
+        }
+        true
+    }
+
+    fn forget(&mut self, sa: &IkeSa, why: Down) {
+        let id = sa.head.id;
+        self.by_spi.remove(&sa.head.own_spi().0);
+        if let Some(at) = self.scheduled.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+        for ids in self.shared.peers.values_mut() {
+            ids.retain(|known| *known != id);
+        }
+        self.shared.peers.retain(|_, ids| !ids.is_empty());
+        let connection = sa.head.connection.clone();
+        self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
+    }
+
+    fn schedule(&mut self, sa: &IkeSa) {
+        let (id, due) = (sa.head.id, sa.due(self.shared.settings.keepalive));
+        if self.scheduled.get(&id).copied() == due {
+            return;
+        }
+        if let Some(at) = self.scheduled.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+        if let Some(at) = due {
+            self.scheduled.insert(id, at);
+            self.timers.insert((at, id));
+        }
+    }
+
+    pub(crate) fn insert(&mut self, sa: IkeSa) {
+        let id = sa.head.id;
+        self.by_spi.insert(sa.head.own_spi().0, id);
+        if sa.is_half_open() {
+            self.half_open.insert((sa.head.spi_i.0, sa.head.path.remote), id);
+        }
+        self.schedule(&sa);
+        self.sas.insert(id, sa);
+    }
+
+    /// Carries out what states asked for. Each effect may have effects; a chain of them is short.
+    pub(crate) fn settle(&mut self, env: &mut Env<'_>) {
+        for _ in 0..MAX_EFFECTS {
+            let effects = core::mem::take(&mut self.shared.effects);
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.carry_out(effect, env));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, env: &mut Env<'_>) {
+        match effect {
+            Effect::Spawn(sa) => {
+                let id = sa.head.id;
+                self.insert(*sa);
+                self.act(id, env, IkeSa::proceed);
+            }
+            Effect::Adopt(id, heritage) => {
+                self.act(id, env, |sa, _| sa.adopt(*heritage));
+            }
+            Effect::Close { ike, why, tell } => {
+                self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
+            }
+            Effect::Begin(connection, children) => {
+                let wishes = children.into_iter().map(|child| Wish::new(child, None)).collect();
+                if let Err(error) = self.begin(&connection, wishes, env) {
+                    self.shared.faults.count(StateFault::Provider.into());
+                    self.shared.events.push_back(Event::NotBegun { connection, error });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut Shared, &BTreeMap<u64, IkeSaId>, &mut BTreeMap<IkeSaId, IkeSa>) {
+        (&mut self.shared, &self.by_spi, &mut self.sas)
+    }
+
+    pub(crate) fn half_open(&self, spi: IkeSpi, remote: SocketAddr) -> Option<IkeSaId> {
+        self.half_open.get(&(spi.0, remote)).copied()
+    }
+
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.sas.len(), self.half_open.len())
+    }
+}
+
+/// More effects than any message has.
+const MAX_EFFECTS: usize = 16;

@@ -1,0 +1,157 @@
+//! Leases of virtual addresses (RFC 7296 section 2.19).
+
+use crate::config::{Identity, Pool};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Pools by name, with who has what.
+#[derive(Debug, Default)]
+pub(crate) struct Pools(Vec<Leases>);
+
+#[derive(Debug)]
+struct Leases {
+    pool: Pool,
+    /// Addresses that are in use now, or were by whom.
+    taken: BTreeMap<IpAddr, Lease>,
+    /// How many addresses, from the first on, were given out so far.
+    used: u128,
+}
+
+#[derive(Debug)]
+struct Lease {
+    to: Identity,
+    online: bool,
+}
+
+/// The most addresses of a pool that are remembered for peers that are gone.
+const REMEMBERED: usize = 65_536;
+
+impl Pools {
+    /// Puts new pools in the place of the old ones. Leases stay where pool and address do.
+    pub(crate) fn replace(&mut self, pools: &[Pool]) {
+        let mut old = core::mem::take(&mut self.0);
+        self.0 = pools
+            .iter()
+            .map(|pool| {
+                let known = old.iter().position(|leases| leases.pool.addrs == pool.addrs);
+                let known = known.map(|at| old.swap_remove(at));
+                let (taken, used) = known.map_or((BTreeMap::new(), 0), |known| (known.taken, known.used));
+                Leases { pool: pool.clone(), taken, used }
+            })
+            .collect();
+    }
+
+    /// An address of the first of the pools `names` that has the IP version and a free one; `wanted` if it is free.
+    pub(crate) fn lease(
+        &mut self,
+        names: &[alloc::string::String],
+        v4: bool,
+        wanted: Option<IpAddr>,
+        to: &Identity,
+    ) -> Option<IpAddr> {
+        let pools = self.0.iter_mut().filter(|leases| {
+            leases.pool.addrs.is_ipv4() == v4 && names.iter().any(|name| *name == leases.pool.name)
+        });
+        pools.into_iter().find_map(|leases| leases.lease(wanted, to))
+    }
+
+    /// An address is free again; its peer gets it back when it comes again.
+    pub(crate) fn release(&mut self, addr: IpAddr) {
+        let lease = self.0.iter_mut().find_map(|leases| leases.taken.get_mut(&addr));
+        if let Some(lease) = lease {
+            lease.online = false;
+        }
+    }
+
+    /// The pools with these names.
+    pub(crate) fn named<'a>(
+        &'a self,
+        names: &'a [alloc::string::String],
+    ) -> impl Iterator<Item = &'a Pool> + 'a {
+        self.0.iter().map(|leases| &leases.pool).filter(|pool| names.contains(&pool.name))
+    }
+}
+
+impl Leases {
+    fn lease(&mut self, wanted: Option<IpAddr>, to: &Identity) -> Option<IpAddr> {
+        let own = self.taken.iter().find(|(_, lease)| !lease.online && lease.to.names_same(to));
+        let own = own.map(|(addr, _)| *addr);
+        let is_free =
+            |addr: &IpAddr| self.pool.addrs.contains(*addr) && self.taken.get(addr).is_none_or(|l| !l.online);
+        let addr = own.or(wanted.filter(is_free)).or_else(|| self.fresh()).or_else(|| self.oldest())?;
+        self.taken.insert(addr, Lease { to: to.clone(), online: true });
+        Some(addr)
+    }
+
+    /// The next address that nobody had.
+    fn fresh(&mut self) -> Option<IpAddr> {
+        if self.taken.len() >= REMEMBERED {
+            return None;
+        }
+        // Each step passes an address that is taken already, so there are not more steps than leases.
+        loop {
+            let addr =
+                nth(self.pool.addrs.first(), self.used).filter(|addr| self.pool.addrs.contains(*addr))?;
+            self.used = self.used.saturating_add(1);
+            if !self.taken.contains_key(&addr) {
+                return Some(addr);
+            }
+        }
+    }
+
+    /// An address whose peer is gone.
+    fn oldest(&self) -> Option<IpAddr> {
+        self.taken.iter().find(|(_, lease)| !lease.online).map(|(addr, _)| *addr)
+    }
+}
+
+fn nth(first: IpAddr, n: u128) -> Option<IpAddr> {
+    Some(match first {
+        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(u32::try_from(n).ok()?)?).into(),
+        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits().checked_add(n)?).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+    use casemate_sa::AddrRange;
+
+    fn pools(range: &str) -> Pools {
+        let (first, last) = range.split_once('-').unwrap();
+        let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        let mut pools = Pools::default();
+        pools.replace(&[Pool { name: "p".into(), addrs, dns: vec![], subnets: vec![] }]);
+        pools
+    }
+
+    fn lease(pools: &mut Pools, wanted: Option<&str>, to: &str) -> Option<alloc::string::String> {
+        let wanted = wanted.map(|addr| addr.parse().unwrap());
+        let lease = pools.lease(&["p".into()], true, wanted, &Identity::Fqdn(to.into()));
+        lease.map(|addr| addr.to_string())
+    }
+
+    #[test]
+    fn addresses_are_given_once_and_come_back() {
+        let mut pools = pools("10.0.0.1-10.0.0.3");
+        assert_eq!(lease(&mut pools, None, "a").as_deref(), Some("10.0.0.1"));
+        assert_eq!(lease(&mut pools, Some("10.0.0.1"), "b").as_deref(), Some("10.0.0.2"));
+        assert_eq!(lease(&mut pools, Some("10.0.0.3"), "c").as_deref(), Some("10.0.0.3"));
+        assert_eq!(lease(&mut pools, None, "d"), None);
+        pools.release("10.0.0.2".parse().unwrap());
+        assert_eq!(lease(&mut pools, None, "B").as_deref(), Some("10.0.0.2"), "the same peer");
+        pools.release("10.0.0.1".parse().unwrap());
+        assert_eq!(lease(&mut pools, None, "d").as_deref(), Some("10.0.0.1"), "a peer that is gone");
+    }
+
+    #[test]
+    fn other_pools_and_versions_are_not_touched() {
+        let mut pools = pools("10.0.0.1-10.0.0.3");
+        let id = Identity::Fqdn("a".into());
+        assert_eq!(pools.lease(&["q".into()], true, None, &id), None);
+        assert_eq!(pools.lease(&["p".into()], false, None, &id), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! CREATE_CHILD_SA for Child SAs: new ones, and ones in the place of others (RFC 7296 sections 1.3.1, 1.3.3, 2.8, 2.25.1).
+
+use super::established::Phase;
+use super::tasks::Pending;
+use super::{Cx, Established, Head, Role, Task};
+use crate::child::{
+    ChildRequest, ChildSa, Grant, KeySource, Place, Refusal, Stage, Wish, install, protocol_id, respond,
+};
+use crate::config::Child;
+use crate::keymat::Nonces;
+use crate::message::{Content, need};
+use crate::{ChildId, Down, Event, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType, ProtocolId};
+
+/// A Child SA that was asked for.
+pub(crate) struct PendingChild {
+    pub(super) request: ChildRequest,
+    nonce: Vec<u8>,
+    /// What the peer made in the place of the same Child SA meanwhile: the lower of its exchange's two nonces.
+    rival: Option<Vec<u8>>,
+}
+
+impl Established {
+    /// Asks for a Child SA.
+    pub(super) fn request_child(
+        &mut self,
+        head: &Head,
+        wish: Wish,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        let replaced = wish.replaces.map(|old| old.id);
+        let is_live = |id| self.children().iter().any(|child| child.id == id && child.stage == Stage::Live);
+        if self.phase != Phase::Open || replaced.is_some_and(|id| !is_live(id)) {
+            return Ok(None);
+        }
+        let request = ChildRequest::new(wish, &self.parentage.ends, true, cx)?;
+        let nonce = cx.nonce();
+        let sent = self
+            .link
+            .request(head, ExchangeType::CREATE_CHILD_SA, cx, |out| request.write(Some(&nonce), out));
+        if sent.is_err() {
+            cx.env.host.release_spi(request.spi);
+            return Err(StateFault::Provider);
+        }
+        Ok(Some(Pending::Child(Box::new(PendingChild { request, nonce, rival: None }))))
+    }
+
+    /// Answers a request.
+    pub(super) fn on_create_child(
+        &mut self,
+        head: &mut Head,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), PeerFault> {
+        // RFC 7296 section 2.25: what is about to be closed does not change any more.
+        if self.phase != Phase::Open {
+            return Err(StateFault::Busy.into());
+        }
+        let protocol = need(content.sa)?.proposals().next().map(|proposal| proposal.protocol);
+        if protocol == Some(ProtocolId::IKE) {
+            return self.on_rekey(head, content, cx);
+        }
+        // RFC 7296 section 2.25.2: nor while the IKE SA is being replaced.
+        if matches!(self.pending, Some(Pending::Rekey(_))) {
+            return Err(StateFault::Busy.into());
+        }
+        let old = match content.notify(NotifyType::REKEY_SA) {
+            None => None,
+            Some(notify) => match self.find_replaced(notify) {
+                Ok(found) => Some(found),
+                Err(StateFault::ChildNotFound) => return self.deny(head, notify, cx),
+                Err(fault) => return Err(fault.into()),
+            },
+        };
+        if self.children().len() >= cx.shared.settings.children {
+            return Err(StateFault::ChildLimit.into());
+        }
+        let nonce_i = need(content.nonce)?.data();
+        let candidates = match &old {
+            Some((_, config)) => core::slice::from_ref(config),
+            None => head.connection.children.as_slice(),
+        };
+        let ends = &self.parentage.ends;
+        let grant = match respond(candidates, content, ends, true, cx) {
+            Ok(grant) => grant,
+            Err(Refusal::Fault(fault)) => return Err(fault),
+            Err(Refusal::OtherKex(method)) => {
+                let data = method.id().to_be_bytes();
+                let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
+                cx.fault(StateFault::KeMethod.into(), head.path);
+                self.link.notify(head, ExchangeType::CREATE_CHILD_SA, notify, cx);
+                return Ok(());
+            }
+        };
+        self.grant(head, grant, (nonce_i, old.map(|(id, _)| id)), cx).map_err(PeerFault::from)
+    }
+
+    /// The Child SA that a request wants to replace. Its SPI is the one that the peer receives with.
+    fn find_replaced(&self, notify: &Notify<'_>) -> Result<(ChildId, Arc<Child>), StateFault> {
+        let is_it = |child: &&ChildSa| {
+            protocol_id(child.agreed.suite.protocol()) == notify.protocol
+                && child.agreed.spi_out.get().to_be_bytes() == notify.spi
+        };
+        let child = self.children().iter().find(is_it).ok_or(StateFault::ChildNotFound)?;
+        match child.stage {
+            Stage::Live => Ok((child.id, child.config.clone())),
+            // RFC 7296 section 2.25.1: we are closing it, or it has been replaced already.
+            Stage::Closing | Stage::Replaced => Err(StateFault::Busy),
+        }
+    }
+
+    /// RFC 7296 section 2.25: CHILD_SA_NOT_FOUND says which one.
+    fn deny(&mut self, head: &Head, asked: &Notify<'_>, cx: &mut Cx<'_, '_>) -> Result<(), PeerFault> {
+        cx.fault(StateFault::ChildNotFound.into(), head.path);
+        let (protocol, spi) = (asked.protocol, asked.spi);
+        let notify = Notify { protocol, kind: NotifyType::CHILD_SA_NOT_FOUND, spi, data: &[] };
+        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| out.notify(&notify));
+        sent.map_err(|_| StateFault::Provider.into())
+    }
+
+    /// Answers with what is granted, and makes it.
+    fn grant(
+        &mut self,
+        head: &Head,
+        grant: Grant,
+        (nonce_i, replaces): (&[u8], Option<ChildId>),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let (spi, nonce_r) = (grant.agreed.spi_in, cx.nonce());
+        // The SAs stand before the answer goes out, so that a failure can still be answered.
+        let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
+        let source = (nonces, grant.shared.as_ref(), Role::Responder);
+        // RFC 7296 section 2.8: the initiator may not yet be able to receive on what replaces another.
+        let active = replaces.is_none();
+        let (config, agreed) = (grant.config.clone(), grant.agreed.clone());
+        let made = self.install(head, (&config, agreed), source, (replaces, active), cx);
+        let child = made.inspect_err(|_| cx.env.host.release_spi(spi))?;
+        let id = child.id;
+        self.parentage.children.push(child);
+        let sent =
+            self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| grant.write(Some(&nonce_r), out));
+        if sent.is_err() {
+            self.remove_child(id, Down::Fault(StateFault::Provider.into()), cx);
+            return Err(StateFault::Provider);
+        }
+        let Some(old) = replaces else { return Ok(()) };
+        if let Some(old) = self.child(old) {
+            old.stage = Stage::Replaced;
+        }
+        if let Some(Pending::Child(pending)) = &mut self.pending
+            && pending.request.wish.replaces.is_some_and(|ours| ours.id == old)
+        {
+            pending.rival = Some(nonce_i.min(&nonce_r).into());
+        }
+        Ok(())
+    }
+
+    fn install(
+        &self,
+        head: &Head,
+        what: (&Arc<Child>, crate::child::Agreed),
+        (nonces, shared, role): (Nonces<'_>, Option<&SecretBytes>, Role),
+        how: (Option<ChildId>, bool),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<ChildSa, StateFault> {
+        let (prf, d) = (self.link.suite.prf, &self.link.d);
+        let source = KeySource { prf, d, nonces, shared, role };
+        install(what, &source, &Place::new(head, self.parentage.nat), how, cx)
+    }
+
+    /// Reads the answer to our request.
+    pub(super) fn on_child_response(
+        &mut self,
+        head: &Head,
+        mut pending: PendingChild,
+        response: Result<Content<'_>, PeerFault>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let content = match response {
+            Ok(content) => content,
+            Err(fault) => return self.child_failed(head, &pending, Down::Fault(fault), cx),
+        };
+        if let Some(refusal) = content.error() {
+            return self.child_refused(head, &pending, (refusal, &content), cx);
+        }
+        let made = pending.request.finish(&content).and_then(|answer| {
+            let nonce_r = need(content.nonce)?.data();
+            Ok((answer, nonce_r))
+        });
+        let (answer, nonce_r) = match made {
+            Ok(made) => made,
+            Err(fault) => {
+                cx.fault(fault, head.path);
+                // The peer has a Child SA that we have not, and it can only be closed with everything else.
+                self.tasks.push_front(Task::DeleteIke(Down::Fault(fault)));
+                return self.child_failed(head, &pending, Down::Fault(fault), cx);
+            }
+        };
+        let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
+        let source = (nonces, answer.shared.as_ref(), Role::Initiator);
+        // RFC 7296 section 2.25.1 and 2.8.1: of two exchanges that met, the one with the lowest nonce made one too many.
+        let lost =
+            pending.rival.as_deref().is_some_and(|rival| pending.nonce.as_slice().min(nonce_r) < rival);
+        let (config, replaces) =
+            (pending.request.wish.config.clone(), pending.request.wish.replaces.map(|old| old.id));
+        match self.install(head, (&config, answer.agreed), source, (replaces, !lost), cx) {
+            Ok(mut child) => {
+                let made = child.id;
+                // Nothing may bring it into use any more.
+                child.stage = if lost { Stage::Closing } else { Stage::Live };
+                self.parentage.children.push(child);
+                let redundant = if lost { Some(made) } else { replaces };
+                self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, Down::Replaced)));
+            }
+            Err(fault) => self.child_failed(head, &pending, Down::Fault(fault.into()), cx),
+        }
+    }
+
+    fn child_refused(
+        &mut self,
+        head: &Head,
+        pending: &PendingChild,
+        (refusal, content): (NotifyType, &Content<'_>),
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let wish = &pending.request.wish;
+        match (refusal, wish.replaces) {
+            (NotifyType::INVALID_KE_PAYLOAD, _) if wish.kex.is_none() => {
+                let data = content.notify(refusal).map_or(&[][..], |notify| notify.data);
+                let method = data.as_array().map(|id| u16::from_be_bytes(*id)).and_then(KexMethod::from_id);
+                match method.filter(|method| pending.request.offers_kex(*method)) {
+                    Some(method) => {
+                        cx.env.host.release_spi(pending.request.spi);
+                        let again = Wish { kex: Some(method), ..wish.clone() };
+                        self.tasks.push_front(Task::Child(Box::new(again)));
+                    }
+                    None => self.child_failed(head, pending, Down::Refused(refusal), cx),
+                }
+            }
+            // The peer's own exchange has replaced it.
+            (_, Some(_)) if pending.rival.is_some() => cx.env.host.release_spi(pending.request.spi),
+            (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
+                cx.env.host.release_spi(pending.request.spi);
+                let again = Self::again_at(cx);
+                if let Some(old) = self.child(old.id) {
+                    old.rekey_at = Some(again);
+                }
+            }
+            (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
+                cx.env.host.release_spi(pending.request.spi);
+                // RFC 7296 section 2.25.1: it is gone, and a new one takes its place.
+                self.remove_child(old.id, Down::Replaced, cx);
+                self.tasks.push_front(Task::Child(Box::new(Wish::new(wish.config.clone(), None))));
+            }
+            _ => self.child_failed(head, pending, Down::Refused(refusal), cx),
+        }
+    }
+
+    fn child_failed(&mut self, head: &Head, pending: &PendingChild, why: Down, cx: &mut Cx<'_, '_>) {
+        cx.env.host.release_spi(pending.request.spi);
+        let (connection, child) = (head.connection.clone(), pending.request.wish.config.clone());
+        cx.event(Event::ChildFailed { connection, child, why });
+    }
+}

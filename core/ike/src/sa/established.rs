@@ -1,0 +1,377 @@
+//! An IKE SA whose peer is authenticated: requests of both sides, time, and the end (RFC 7296 sections 1.3, 1.4, 2.4, 2.8).
+
+use super::context::random_below;
+use super::tasks::Pending;
+use super::{Cx, Effect, Head, Incoming, Link, Meta, State, Task};
+use crate::auth::PeerAuthenticated;
+use crate::child::{ChildSa, Ends, Stage, Wish};
+use crate::config::OnClose;
+use crate::nat::Nat;
+use crate::{Assigned, ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
+use core::net::IpAddr;
+use core::time::Duration;
+
+/// How long an IKE SA that was replaced waits to be closed by the peer.
+const LINGER: Duration = Duration::from_secs(60);
+/// After a refusal for the time being (RFC 7296 section 2.25), another attempt comes after at least so long.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What an IKE SA begins with.
+pub(crate) struct Parentage {
+    pub(crate) peer: PeerAuthenticated,
+    pub(crate) nat: Nat,
+    pub(crate) ends: Ends,
+    /// Addresses that the peer has from us.
+    pub(crate) leased: Vec<IpAddr>,
+    /// What we have from the peer.
+    pub(crate) assigned: Assigned,
+    pub(crate) children: Vec<ChildSa>,
+}
+
+/// What it is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// Another one has taken its place, and the peer is to close it.
+    Replaced,
+    /// We are closing it.
+    Closing,
+}
+
+/// The peer is authenticated.
+pub(crate) struct Established {
+    pub(crate) link: Link,
+    pub(super) parentage: Parentage,
+    pub(super) phase: Phase,
+    pub(super) pending: Option<Pending>,
+    pub(crate) tasks: VecDeque<Task>,
+    since: Instant,
+    pub(super) rekey_at: Option<Instant>,
+    pub(super) expires_at: Option<Instant>,
+    reauth_at: Option<Instant>,
+    last_heard: Instant,
+    last_sent: Instant,
+}
+
+impl Established {
+    /// The peer has just proved who it is.
+    pub(crate) fn new(head: &Head, link: Link, parentage: Parentage, cx: &mut Cx<'_, '_>) -> Self {
+        let (ike, connection, path) = (head.id, head.connection.clone(), head.path);
+        let peer = parentage.peer.id().clone();
+        cx.shared.peers.entry(peer.clone()).or_default().push(ike);
+        cx.shared.events.push_back(Event::IkeUp { ike, connection, peer, path });
+        let reauth_at = head.connection.reauth.map(|time| cx.env.now.after(time));
+        Self::with(head, link, parentage, reauth_at, cx)
+    }
+
+    /// In the place of `old`, with the same peer.
+    pub(super) fn successor(
+        &self,
+        old: &Head,
+        (head, link): (&Head, Link),
+        parentage: Parentage,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push(head.id);
+        cx.event(Event::IkeRekeyed { old: old.id, new: head.id });
+        Self::with(head, link, parentage, self.reauth_at, cx)
+    }
+
+    fn with(
+        head: &Head,
+        link: Link,
+        parentage: Parentage,
+        reauth_at: Option<Instant>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let now = cx.env.now;
+        let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
+        Self {
+            link,
+            parentage,
+            phase: Phase::Open,
+            pending: None,
+            tasks: VecDeque::new(),
+            since: now,
+            rekey_at,
+            expires_at,
+            reauth_at,
+            last_heard: now,
+            last_sent: now,
+        }
+    }
+
+    /// Whether it goes on.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    pub(crate) const fn children(&self) -> &Vec<ChildSa> {
+        &self.parentage.children
+    }
+
+    pub(super) fn child(&mut self, id: ChildId) -> Option<&mut ChildSa> {
+        self.parentage.children.iter_mut().find(|child| child.id == id)
+    }
+
+    pub(crate) fn on_request(
+        mut self: Box<Self>,
+        head: &mut Head,
+        request: Result<Incoming<'_>, PeerFault>,
+        meta: Meta,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.heard(head, meta.path, cx);
+        let done = request.and_then(|request| match request.exchange {
+            ExchangeType::CREATE_CHILD_SA => self.on_create_child(head, &request.content, cx).map(|()| None),
+            ExchangeType::INFORMATIONAL => self.on_informational(head, &request.content, cx),
+            _ => Err(StateFault::WrongExchange.into()),
+        });
+        match done {
+            Ok(None) => {}
+            Ok(Some(why)) => return self.close(head, why, cx),
+            Err(fault) => {
+                cx.fault(fault, meta.path);
+                self.link.refuse(head, meta.exchange, fault, cx);
+            }
+        }
+        self.proceed(head, cx)
+    }
+
+    pub(crate) fn on_response(
+        mut self: Box<Self>,
+        head: &mut Head,
+        response: Result<Incoming<'_>, PeerFault>,
+        meta: Meta,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.heard(head, meta.path, cx);
+        self.link.window.settled();
+        let response = match response {
+            Ok(response) => Ok(response.content),
+            Err(fault) => {
+                cx.fault(fault, meta.path);
+                Err(fault)
+            }
+        };
+        match self.pending.take() {
+            Some(Pending::Child(pending)) => self.on_child_response(head, *pending, response, cx),
+            Some(Pending::Rekey(pending)) => self.on_rekey_response(head, *pending, response, cx),
+            Some(Pending::DeleteChildren(gone)) => {
+                gone.into_iter().for_each(|(id, why)| self.remove_child(id, why, cx));
+            }
+            Some(Pending::DeleteIke(why)) => return self.close(head, why, cx),
+            Some(Pending::Liveness) | None => {}
+        }
+        self.proceed(head, cx)
+    }
+
+    /// A message of the peer authenticated.
+    fn heard(&mut self, head: &mut Head, path: Path, cx: &mut Cx<'_, '_>) {
+        self.last_heard = cx.env.now;
+        // RFC 7296 section 2.23: a peer behind a NAT is where its last message came from. Whoever is behind one itself stays.
+        let Nat { local, remote } = self.parentage.nat;
+        if remote && !local && path.remote != head.path.remote && path.local == head.path.local {
+            head.path = path;
+            let children = self.children().iter().map(|child| child.id).collect();
+            cx.event(Event::Moved { ike: head.id, children, path });
+        }
+    }
+
+    /// Sends what waits, if nothing is on its way.
+    pub(crate) fn proceed(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
+        while !self.link.window.is_waiting() {
+            let Some(task) = self.tasks.pop_front() else { break };
+            match self.start(head, task, cx) {
+                Ok(pending) => self.pending = pending,
+                Err(fault) => cx.fault(fault.into(), head.path),
+            }
+        }
+        if self.link.window.is_waiting() {
+            self.last_sent = self.last_sent.max(cx.env.now);
+        }
+        State::Established(self)
+    }
+
+    /// Begins a task; answers nothing if there is nothing to do any more.
+    fn start(&mut self, head: &Head, task: Task, cx: &mut Cx<'_, '_>) -> Result<Option<Pending>, StateFault> {
+        match task {
+            Task::Child(wish) => self.request_child(head, *wish, cx),
+            Task::RekeyChild(id) => {
+                let old = self.child(id).filter(|child| child.stage == Stage::Live);
+                match old.map(|old| Wish::replacing(old)) {
+                    Some(wish) => self.request_child(head, wish, cx),
+                    None => Ok(None),
+                }
+            }
+            Task::DeleteChild(id, why) => self.request_delete(head, (id, why), cx),
+            Task::RekeyIke if self.phase == Phase::Open => self.request_rekey(head, cx),
+            Task::RekeyIke => Ok(None),
+            Task::DeleteIke(why) => self.request_end(head, why, cx),
+            Task::Liveness => {
+                let sent = self.link.request(head, ExchangeType::INFORMATIONAL, cx, |_| Ok(()));
+                sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
+            }
+        }
+    }
+
+    pub(crate) fn on_time(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
+        if self.link.repeat(head, cx).is_err() {
+            return self.close(head, Down::Dead, cx);
+        }
+        let now = cx.env.now;
+        let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        if is_due(&mut self.expires_at) {
+            // Nobody closed it in time.
+            match self.phase {
+                Phase::Open => self.tasks.push_front(Task::DeleteIke(Down::Expired)),
+                Phase::Replaced | Phase::Closing => return self.close(head, Down::Replaced, cx),
+            }
+        }
+        if self.phase == Phase::Open {
+            if is_due(&mut self.reauth_at) {
+                self.tasks.push_back(Task::DeleteIke(Down::Reauth));
+            }
+            if is_due(&mut self.rekey_at) {
+                self.tasks.push_back(Task::RekeyIke);
+            }
+            self.look_after_children(now);
+            self.look_for_life(head, cx);
+        }
+        self.keep_alive(head, cx);
+        self.proceed(head, cx)
+    }
+
+    fn look_after_children(&mut self, now: Instant) {
+        let Self { parentage, tasks, .. } = self;
+        for child in &mut parentage.children {
+            if child.rekey_at.take_if(|at| *at <= now).is_some() && child.stage == Stage::Live {
+                tasks.push_back(Task::RekeyChild(child.id));
+            }
+            if child.expires_at.take_if(|at| *at <= now).is_some() && child.stage != Stage::Closing {
+                tasks.push_back(Task::DeleteChild(child.id, Down::Expired));
+            }
+        }
+    }
+
+    /// RFC 7296 section 2.4: only a peer from which nothing came is asked whether it lives.
+    fn look_for_life(&mut self, head: &Head, cx: &Cx<'_, '_>) {
+        let Some(delay) = head.connection.dpd_delay else { return };
+        let packets =
+            self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
+        self.last_heard = packets.chain([self.last_heard]).max().unwrap_or(self.last_heard);
+        let idle = self.tasks.is_empty() && !self.link.window.is_waiting();
+        if idle && cx.env.now.since(self.last_heard) >= delay {
+            self.tasks.push_back(Task::Liveness);
+        }
+    }
+
+    /// RFC 3948 section 4: whoever is behind a NAT keeps its mapping alive.
+    fn keep_alive(&mut self, head: &Head, cx: &mut Cx<'_, '_>) {
+        let interval = cx.shared.settings.keepalive;
+        if self.parentage.nat.local && cx.env.now.since(self.last_sent) >= interval {
+            self.last_sent = cx.env.now;
+            let (path, message) = (head.path, Vec::new());
+            cx.shared.transmits.push_back(Transmit { path, marker: false, message });
+        }
+    }
+
+    /// When something is due.
+    pub(crate) fn due(&self, head: &Head, keepalive: Duration) -> Option<Instant> {
+        let children = self.children().iter().filter_map(ChildSa::due);
+        let open = self.phase == Phase::Open;
+        let times = [self.rekey_at, self.reauth_at].into_iter().flatten().filter(|_| open);
+        let idle = open && !self.link.window.is_waiting();
+        let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
+        let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
+        let rest = self.link.window.due().into_iter().chain(self.expires_at).chain(life).chain(alive);
+        children.filter(|_| open).chain(times).chain(rest).min()
+    }
+
+    /// A Child SA is gone. What replaces it is used from now on.
+    pub(super) fn remove_child(&mut self, id: ChildId, why: Down, cx: &mut Cx<'_, '_>) {
+        let children = &mut self.parentage.children;
+        let Some(at) = children.iter().position(|child| child.id == id) else { return };
+        let gone = children.swap_remove(at);
+        let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
+        for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
+            child.active = true;
+            cx.event(Event::ChildActive(child.id));
+        }
+        cx.event(Event::ChildDown { id, why });
+        if why == Down::Peer && gone.config.on_close == OnClose::Restart {
+            self.tasks.push_back(Task::Child(Box::new(Wish::new(gone.config, None))));
+        }
+    }
+
+    /// Something is to be tried again soon, at a random time so that both sides do not meet again.
+    pub(super) fn again_at(cx: &mut Cx<'_, '_>) -> Instant {
+        let wait = AGAIN.saturating_add(random_below(cx.env.rng, AGAIN.saturating_mul(2)));
+        cx.env.now.after(wait)
+    }
+
+    /// Waits for the peer to close it, in whose place another one stands.
+    pub(super) fn linger(&mut self, cx: &Cx<'_, '_>) {
+        self.phase = Phase::Replaced;
+        self.tasks.clear();
+        self.expires_at = Some(cx.env.now.after(LINGER));
+    }
+
+    /// It is over, and so are its Child SAs.
+    pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        let Self { parentage, pending, phase, .. } = *self;
+        if let Some(Pending::Child(pending)) = pending {
+            cx.env.host.release_spi(pending.request.spi);
+        }
+        let restart = |child: &&ChildSa| match why {
+            Down::Dead => child.config.on_dead_peer == OnClose::Restart,
+            Down::Peer => child.config.on_close == OnClose::Restart,
+            Down::Reauth => true,
+            _ => false,
+        };
+        let again: Vec<_> = parentage.children.iter().filter(restart).map(|c| c.config.clone()).collect();
+        if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
+            cx.effect(Effect::Begin(head.connection.clone(), again));
+        }
+        parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
+        parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !parentage.assigned.addrs.is_empty() {
+            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.assigned.addrs });
+        }
+        State::Closed(why)
+    }
+
+    pub(crate) fn fill(&self, status: &mut IkeStatus) {
+        let Parentage { peer, nat, leased, assigned, children, .. } = &self.parentage;
+        status.state = match self.phase {
+            Phase::Open => "established",
+            Phase::Replaced => "rekeyed",
+            Phase::Closing => "closing",
+        };
+        status.peer = Some(peer.id().clone());
+        status.suite = Some(self.link.suite);
+        status.nat = (nat.local, nat.remote);
+        status.established = Some(self.since);
+        status.rekey_at = self.rekey_at;
+        let own = &assigned.addrs;
+        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
+        status.dns = assigned.dns.clone();
+        status.children = children.iter().map(ChildSa::status).collect();
+    }
+}
+
+/// A last word to a peer that believes in an IKE SA which we do not have.
+pub(super) struct Farewell;
+
+impl Farewell {
+    /// Says it once. An answer is not waited for.
+    pub(super) fn say(head: &Head, link: &mut Link, what: NotifyType, cx: &mut Cx<'_, '_>) {
+        let notify = Notify::new(what, &[]);
+        let _ = link.request(head, ExchangeType::INFORMATIONAL, cx, |out| out.notify(&notify));
+    }
+}

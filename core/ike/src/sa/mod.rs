@@ -1,0 +1,304 @@
+//! One IKE SA: its state, and what leads from one to the next.
+//!
+//! ```text
+//!  we begin:    InitSent -> AuthSent -> Established -> closed
+//!  peer begins: HalfOpen -> Established -> closed
+//! ```
+//! One state is one type, and a transition consumes it. What states ask of others (a successor, the end of another SA) is
+//! an [`Effect`] that the engine carries out when they are done.
+
+mod auth_sent;
+mod context;
+mod create_child;
+mod established;
+mod half_open;
+mod informational;
+mod init_reply;
+mod init_sent;
+mod link;
+mod rekey;
+mod tasks;
+mod virtual_ip;
+
+use crate::child::Wish;
+use crate::config::Connection;
+use crate::message::Content;
+use crate::{Down, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
+use core::time::Duration;
+
+pub(crate) use auth_sent::AuthSent;
+pub(crate) use context::{Cx, Effect, Shared};
+pub(crate) use established::{Established, Parentage};
+pub(crate) use half_open::HalfOpen;
+pub(crate) use init_reply::{Refusal as InitRefusal, reply as init_reply};
+pub(crate) use init_sent::InitSent;
+pub(crate) use link::{Arrived, Link, read};
+pub(crate) use tasks::Task;
+
+/// Who began an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Whose flag stands in the header of what it sends.
+    Initiator,
+    /// The other one.
+    Responder,
+}
+
+/// One IKE SA.
+pub(crate) struct IkeSa {
+    pub(crate) head: Head,
+    pub(crate) state: State,
+}
+
+/// What every state has.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) id: IkeSaId,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) path: Path,
+    pub(crate) role: Role,
+    pub(crate) spi_i: IkeSpi,
+    pub(crate) spi_r: IkeSpi,
+    /// Whether messages go by the port that they share with ESP.
+    pub(crate) marker: bool,
+}
+
+impl Head {
+    pub(crate) const fn spis(&self) -> (IkeSpi, IkeSpi) {
+        (self.spi_i, self.spi_r)
+    }
+
+    /// Our own SPI, by which the peer's messages find us.
+    pub(crate) const fn own_spi(&self) -> IkeSpi {
+        match self.role {
+            Role::Initiator => self.spi_i,
+            Role::Responder => self.spi_r,
+        }
+    }
+}
+
+/// What an IKE SA is doing.
+pub(crate) enum State {
+    InitSent(Box<InitSent>),
+    HalfOpen(Box<HalfOpen>),
+    AuthSent(Box<AuthSent>),
+    Established(Box<Established>),
+    /// It is over.
+    Closed(Down),
+}
+
+/// A message whose payloads can be read.
+pub(crate) struct Incoming<'m> {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) content: Content<'m>,
+    pub(crate) path: Path,
+}
+
+/// Of a message, what is known even if its payloads cannot be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meta {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) path: Path,
+}
+
+impl IkeSa {
+    /// Half-open and begun by the peer: one of those that a flood makes many of.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        matches!(self.state, State::HalfOpen(_))
+    }
+
+    /// Whether a Child SA may still be asked for here.
+    pub(crate) fn takes_wishes(&self) -> bool {
+        match &self.state {
+            State::InitSent(_) | State::AuthSent(_) => true,
+            State::Established(state) => state.is_open(),
+            State::HalfOpen(_) | State::Closed(_) => false,
+        }
+    }
+
+    /// Takes a datagram apart.
+    pub(crate) fn take(
+        &mut self,
+        header: &Header,
+        datagram: &mut [u8],
+        path: Path,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Arrived, PeerFault> {
+        let Self { head, state } = self;
+        let link = match state {
+            State::HalfOpen(state) => &mut state.link,
+            State::AuthSent(state) => &mut state.link,
+            State::Established(state) => &mut state.link,
+            // libreswan 2019-12312, VPP 98d6f29: there are no keys yet.
+            State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
+        };
+        link.take(head, header, (datagram, path), cx)
+    }
+
+    /// A response to our first request.
+    pub(crate) fn on_first_response(
+        mut self,
+        header: &Header,
+        datagram: (&[u8], Path),
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        self.state = match self.state {
+            State::InitSent(state) => state.on_response(&mut self.head, header, datagram, content, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// A request whose number is the next one.
+    pub(crate) fn on_request(
+        mut self,
+        request: Result<Incoming<'_>, PeerFault>,
+        meta: Meta,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let head = &mut self.head;
+        self.state = match self.state {
+            State::HalfOpen(state) => state.on_request(head, request, meta, cx),
+            State::Established(state) => state.on_request(head, request, meta, cx),
+            // A responder sends no request before it knows that its answer arrived.
+            other => {
+                cx.fault(StateFault::WrongExchange.into(), meta.path);
+                other
+            }
+        };
+        self
+    }
+
+    /// The response that was waited for.
+    pub(crate) fn on_response(
+        mut self,
+        response: Result<Incoming<'_>, PeerFault>,
+        meta: Meta,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let head = &mut self.head;
+        self.state = match self.state {
+            State::AuthSent(state) => state.on_response(head, response, cx),
+            State::Established(state) => state.on_response(head, response, meta, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// A Child SA is wanted.
+    pub(crate) fn wish(mut self, wish: Wish, cx: &mut Cx<'_, '_>) -> Self {
+        match &mut self.state {
+            State::InitSent(state) => state.wishes.push(wish),
+            State::AuthSent(state) => state.others.push_back(wish),
+            State::Established(state) => state.tasks.push_back(Task::Child(Box::new(wish))),
+            State::HalfOpen(_) | State::Closed(_) => {}
+        }
+        self.proceed(cx)
+    }
+
+    /// Something is to be asked of the peer.
+    pub(crate) fn ask(mut self, task: Task, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.tasks.push_back(task);
+        }
+        self.proceed(cx)
+    }
+
+    /// Sends what waits.
+    pub(crate) fn proceed(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.proceed(&mut self.head, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// It is to end; an established peer is told.
+    pub(crate) fn end(mut self, why: Down, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(mut state) => {
+                state.tasks.push_front(Task::DeleteIke(why));
+                state.proceed(&mut self.head, cx)
+            }
+            State::AuthSent(state) => state.give_up(why, cx),
+            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(why),
+        };
+        self
+    }
+
+    /// It ends, and nobody is told.
+    pub(crate) fn drop_silently(mut self, why: Down, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.close(&self.head, why, cx),
+            State::AuthSent(state) => state.give_up(why, cx),
+            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(why),
+        };
+        self
+    }
+
+    /// Takes over what another one left.
+    pub(crate) fn adopt(mut self, heritage: Parentage) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.adopt(heritage);
+        }
+        self
+    }
+
+    /// Does what is due.
+    pub(crate) fn on_time(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        let head = &mut self.head;
+        self.state = match self.state {
+            State::InitSent(state) => state.on_time(head, cx),
+            State::HalfOpen(state) => state.on_time(cx),
+            State::AuthSent(state) => state.on_time(head, cx),
+            State::Established(state) => state.on_time(head, cx),
+            State::Closed(why) => State::Closed(why),
+        };
+        self
+    }
+
+    /// When something is due. `keepalive` is the interval of NAT keepalives.
+    pub(crate) fn due(&self, keepalive: Duration) -> Option<Instant> {
+        match &self.state {
+            State::InitSent(state) => Some(state.due()),
+            State::HalfOpen(state) => Some(state.due()),
+            State::AuthSent(state) => state.link.window.due(),
+            State::Established(state) => state.due(&self.head, keepalive),
+            State::Closed(_) => None,
+        }
+    }
+
+    pub(crate) fn status(&self) -> IkeStatus {
+        let head = &self.head;
+        let mut status = IkeStatus {
+            id: head.id,
+            connection: head.connection.clone(),
+            state: "connecting",
+            initiator: head.role == Role::Initiator,
+            spis: head.spis(),
+            path: head.path,
+            peer: None,
+            suite: None,
+            nat: (false, false),
+            established: None,
+            rekey_at: None,
+            virtual_addrs: Vec::new(),
+            dns: Vec::new(),
+            children: Vec::new(),
+        };
+        match &self.state {
+            State::HalfOpen(state) => status.suite = Some(state.link.suite),
+            State::AuthSent(state) => status.suite = Some(state.link.suite),
+            State::Established(state) => state.fill(&mut status),
+            State::InitSent(_) => {}
+            State::Closed(_) => status.state = "closed",
+        }
+        status
+    }
+}

@@ -1,0 +1,286 @@
+//! CREATE_CHILD_SA for an IKE SA in the place of another (RFC 7296 sections 1.3.2, 2.8.2, 2.18 and 2.25.2).
+
+use super::established::Phase;
+use super::tasks::Pending;
+use super::{Cx, Effect, Established, Head, IkeSa, Link, Parentage, Role, State, Task};
+use crate::keymat::{Nonces, SaKeys};
+use crate::message::{Content, Window, need};
+use crate::negotiate::{Chosen, IkeSuite, Offer, accepted, choose, with_reprs};
+use crate::{Assigned, Down, IkeSaId, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
+use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, WriteError};
+
+/// A successor that was asked for.
+pub(crate) struct PendingRekey {
+    spi: IkeSpi,
+    offers: Vec<Offer>,
+    method: KexMethod,
+    kex: Box<dyn KexSecret>,
+    nonce: Vec<u8>,
+    /// The method is one that the peer asked for.
+    corrected: bool,
+    rival: Option<Rival>,
+}
+
+/// A successor that the peer made meanwhile.
+struct Rival {
+    ike: IkeSaId,
+    /// The lower of its exchange's two nonces.
+    lowest: Vec<u8>,
+}
+
+impl Established {
+    /// Asks for a successor.
+    pub(super) fn request_rekey(
+        &mut self,
+        head: &Head,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        self.request_rekey_with(head, None, cx)
+    }
+
+    fn request_rekey_with(
+        &mut self,
+        head: &Head,
+        wanted: Option<KexMethod>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        let offers: Vec<Offer> = head.connection.proposals.iter().map(Offer::ike).collect();
+        let first = offers.iter().find_map(|offer| offer.kex().next());
+        // What the peer agreed to before, it will agree to again.
+        let known = Some(self.link.suite.kex).filter(|kex| offers.iter().any(|o| o.kex().any(|m| m == *kex)));
+        let method = wanted.or(known).or(first).ok_or(StateFault::NoProposalChosen)?;
+        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let (spi, nonce) = (cx.ike_spi(), cx.nonce());
+        let sent = self.link.request(head, ExchangeType::CREATE_CHILD_SA, cx, |out| {
+            with_reprs(&offers, &spi.0.to_be_bytes(), |proposals| out.sa(proposals))?;
+            out.nonce(&Nonce::parse(&nonce).map_err(WriteError::Refused)?)?;
+            out.ke(&Ke { method: KeMethod(method.id()), data: kex.public() })
+        });
+        sent.map_err(|_| StateFault::Provider)?;
+        let corrected = wanted.is_some();
+        let pending = PendingRekey { spi, offers, method, kex, nonce, corrected, rival: None };
+        Ok(Some(Pending::Rekey(Box::new(pending))))
+    }
+
+    /// Answers a request for a successor.
+    pub(super) fn on_rekey(
+        &mut self,
+        head: &Head,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), PeerFault> {
+        // RFC 7296 section 2.25.2: not while a Child SA is being made, replaced or closed.
+        if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChildren(_))) {
+            return Err(StateFault::Busy.into());
+        }
+        let (sa, ke, nonce_i) = (need(content.sa)?, need(content.ke)?, need(content.nonce)?.data());
+        let offers: Vec<Offer> = head.connection.proposals.iter().map(Offer::ike).collect();
+        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
+        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+        if ke.method.0 != suite.kex.id() {
+            cx.fault(StateFault::KeMethod.into(), head.path);
+            let data = suite.kex.id().to_be_bytes();
+            let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
+            self.link.notify(head, ExchangeType::CREATE_CHILD_SA, notify, cx);
+            return Ok(());
+        }
+        let kex = cx.env.providers.kex(suite.kex, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let public = kex.public().to_vec();
+        let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+        let (spi_r, nonce_r) = (cx.ike_spi(), cx.nonce());
+        let spis = (spi_of(&chosen)?, spi_r);
+        let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
+        let (new, link) = self.successor_link(head, (suite, &shared), nonces, (spis, Role::Responder), cx)?;
+        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| {
+            chosen.with_repr(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
+            out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Refused)?)?;
+            out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })
+        });
+        sent.map_err(|_| StateFault::Provider)?;
+        let lowest: Vec<u8> = nonce_i.min(&nonce_r).into();
+        if let Some(Pending::Rekey(pending)) = &mut self.pending {
+            // RFC 7296 section 2.8.2: which of the two remains is known when our answer comes.
+            pending.rival = Some(Rival { ike: new.id, lowest });
+            let nothing = self.parentage.barren();
+            self.spawn(head, (new, link), nothing, None, cx);
+        } else {
+            let heritage = self.parentage.bequeath();
+            self.spawn(head, (new, link), heritage, None, cx);
+            self.linger(cx);
+        }
+        Ok(())
+    }
+
+    /// Keys and head of a successor.
+    fn successor_link(
+        &self,
+        head: &Head,
+        (suite, shared): (IkeSuite, &SecretBytes),
+        nonces: Nonces<'_>,
+        (spis, role): ((IkeSpi, IkeSpi), Role),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(Head, Link), StateFault> {
+        let old = (self.link.suite.prf, &self.link.d);
+        let keys = SaKeys::rekeyed(old, (suite.prf, suite.sk), shared, nonces, spis, cx.env.providers);
+        let keys = keys.map_err(|_| StateFault::Provider)?;
+        let new = Head {
+            id: cx.shared.next_ike_id(),
+            connection: head.connection.clone(),
+            path: head.path,
+            role,
+            spi_i: spis.0,
+            spi_r: spis.1,
+            marker: head.marker,
+        };
+        // RFC 7296 section 2.18: numbers begin at 0 again.
+        let link = Link::new(&new, suite, &keys, Window::new(0, 0), self.link.fragments, cx)?;
+        Ok((new, link))
+    }
+
+    fn spawn(
+        &self,
+        old: &Head,
+        (new, link): (Head, Link),
+        parentage: Parentage,
+        task: Option<Task>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let mut state = self.successor(old, (&new, link), parentage, cx);
+        state.tasks.extend(task);
+        let sa = IkeSa { head: new, state: State::Established(Box::new(state)) };
+        cx.effect(Effect::Spawn(Box::new(sa)));
+    }
+
+    /// Reads the answer to our request.
+    pub(super) fn on_rekey_response(
+        &mut self,
+        head: &Head,
+        pending: PendingRekey,
+        response: Result<Content<'_>, PeerFault>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let refusal = response.as_ref().ok().and_then(|content| content.error());
+        let made = match (&response, refusal) {
+            (Ok(content), Some(NotifyType::INVALID_KE_PAYLOAD)) if !pending.corrected => {
+                return self.correct(head, &pending, content, cx);
+            }
+            (Ok(content), None) => self.finish(head, pending, content, cx),
+            (_, refusal) => {
+                let busy = refusal == Some(NotifyType::TEMPORARY_FAILURE);
+                Err((pending.rival, busy))
+            }
+        };
+        match made {
+            Ok(()) => {}
+            // The peer's own exchange has made the successor.
+            Err((Some(rival), _)) => self.leave_to(rival.ike, cx),
+            Err((None, true)) => self.rekey_at = Some(Self::again_at(cx)),
+            // Without a successor it ends in its time.
+            Err((None, false)) => {}
+        }
+    }
+
+    fn correct(&mut self, head: &Head, pending: &PendingRekey, content: &Content<'_>, cx: &mut Cx<'_, '_>) {
+        let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
+        let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
+        let offered =
+            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
+        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else { return };
+        match self.request_rekey_with(head, Some(method), cx) {
+            Ok(pending) => self.pending = pending,
+            Err(fault) => cx.fault(fault.into(), head.path),
+        }
+    }
+
+    fn finish(
+        &mut self,
+        head: &Head,
+        pending: PendingRekey,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), (Option<Rival>, bool)> {
+        let PendingRekey { spi, offers, method, kex, nonce, rival, .. } = pending;
+        let agreed = || {
+            let chosen = accepted(&offers, &need(content.sa)?)?;
+            let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
+            let (ke, nonce_r) = (need(content.ke)?, need(content.nonce)?.data());
+            if suite.kex != method || ke.method.0 != method.id() {
+                return Err(PeerFault::State(StateFault::KeMethod));
+            }
+            let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+            Ok((suite, spi_of(&chosen)?, shared, nonce_r))
+        };
+        let made = agreed().and_then(|(suite, spi_r, shared, nonce_r)| {
+            let nonces = Nonces { initiator: &nonce, responder: nonce_r };
+            let spis = (spi, spi_r);
+            let made = self.successor_link(head, (suite, &shared), nonces, (spis, Role::Initiator), cx)?;
+            Ok((made, nonce_r))
+        });
+        let (made, nonce_r) = match made {
+            Ok(made) => made,
+            Err(fault) => {
+                cx.fault(fault, head.path);
+                return Err((rival, false));
+            }
+        };
+        match rival {
+            Some(rival) if nonce.as_slice().min(nonce_r) < rival.lowest.as_slice() => {
+                // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is the one too many.
+                let nothing = self.parentage.barren();
+                self.spawn(head, made, nothing, Some(Task::DeleteIke(Down::Replaced)), cx);
+                self.leave_to(rival.ike, cx);
+            }
+            _ => {
+                let heritage = self.parentage.bequeath();
+                self.spawn(head, made, heritage, None, cx);
+                self.phase = Phase::Replaced;
+                self.tasks.clear();
+                self.tasks.push_front(Task::DeleteIke(Down::Replaced));
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's successor takes the Child SAs.
+    fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+        let heritage = self.parentage.bequeath();
+        cx.effect(Effect::Adopt(rival, Box::new(heritage)));
+        self.linger(cx);
+    }
+
+    /// Takes over what another IKE SA left.
+    pub(crate) fn adopt(&mut self, heritage: Parentage) {
+        let Parentage { leased, assigned, children, .. } = heritage;
+        self.parentage.leased.extend(leased);
+        self.parentage.assigned = assigned;
+        self.parentage.children.extend(children);
+    }
+}
+
+impl Parentage {
+    /// The same peer, and nothing else.
+    fn barren(&self) -> Self {
+        Self {
+            peer: self.peer.clone(),
+            nat: self.nat,
+            ends: self.ends.clone(),
+            leased: Vec::new(),
+            assigned: Assigned::default(),
+            children: Vec::new(),
+        }
+    }
+
+    /// The same peer, with everything that there is.
+    fn bequeath(&mut self) -> Self {
+        let barren = self.barren();
+        core::mem::replace(self, barren)
+    }
+}
+
+fn spi_of(chosen: &Chosen) -> Result<IkeSpi, StateFault> {
+    let value = chosen.spi.as_slice().try_into().map_or(0, u64::from_be_bytes);
+    if value == 0 { Err(StateFault::ZeroSpi) } else { Ok(IkeSpi(value)) }
+}

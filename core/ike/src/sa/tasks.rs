@@ -1,0 +1,34 @@
+//! What an established IKE SA has to ask of its peer. One request is on its way at a time; the others wait here.
+
+use super::create_child::PendingChild;
+use super::rekey::PendingRekey;
+use crate::child::Wish;
+use crate::{ChildId, Down};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Something to ask for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// A Child SA.
+    Child(Box<Wish>),
+    /// A Child SA in the place of this one.
+    RekeyChild(ChildId),
+    /// The end of a Child SA.
+    DeleteChild(ChildId, Down),
+    /// An IKE SA in the place of this one.
+    RekeyIke,
+    /// The end of the IKE SA.
+    DeleteIke(Down),
+    /// A sign of life.
+    Liveness,
+}
+
+/// What the outstanding request asked for.
+pub(crate) enum Pending {
+    Child(Box<PendingChild>),
+    Rekey(Box<PendingRekey>),
+    DeleteChildren(Vec<(ChildId, Down)>),
+    DeleteIke(Down),
+    Liveness,
+}

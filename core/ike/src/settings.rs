@@ -1,0 +1,75 @@
+//! What holds for all connections of an engine: limits, times, ports.
+
+use core::time::Duration;
+
+/// Bounds of an IKE engine (contract: bounded everywhere), and its timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA.
+    pub ike_sas: usize,
+    /// Half-open IKE SAs that peers began. Each costs about 3 KiB and one key exchange.
+    pub half_open: usize,
+    /// Half-open IKE SAs from which on a peer must show a cookie first (RFC 7296 section 2.6).
+    pub cookie_threshold: usize,
+    /// Child SAs of one IKE SA.
+    pub children: usize,
+    /// Longest message, in bytes; also what fragments of one message may hold together.
+    pub message_bytes: usize,
+    /// Longest IP packet that carries a message, where the peer takes fragments (RFC 7383 section 2.5.1), in bytes.
+    pub fragment_bytes: usize,
+    /// UDP port for messages behind a NAT, which share it with ESP (RFC 3948).
+    pub natt_port: u16,
+    /// Repetition of requests.
+    pub retransmission: Retransmission,
+    /// How long a half-open IKE SA that a peer began may last.
+    pub half_open_time: Duration,
+    /// After how long a silence a NAT's mapping is refreshed (RFC 3948 section 4).
+    pub keepalive: Duration,
+    /// How long an attempt waits for another answer after one that anybody may have forged (RFC 7296 section 2.21.1).
+    pub refusal_wait: Duration,
+    /// Time until a connection that failed is begun again.
+    pub retry: Duration,
+}
+
+/// Repetition of requests (RFC 7296 section 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retransmission {
+    /// Time until the first repetition.
+    pub first: Duration,
+    /// By how much each wait is longer than the one before.
+    pub factor: u32,
+    /// The longest wait.
+    pub longest: Duration,
+    /// Repetitions, after the last of which one more wait follows.
+    pub tries: u32,
+}
+
+impl Settings {
+    /// For a gateway on a server.
+    pub const SERVER: Self = Self {
+        ike_sas: 65_536,
+        half_open: 4_096,
+        cookie_threshold: 64,
+        children: 64,
+        message_bytes: 65_000,
+        fragment_bytes: 1_280,
+        natt_port: 4_500,
+        retransmission: Retransmission {
+            first: Duration::from_secs(1),
+            factor: 2,
+            longest: Duration::from_secs(60),
+            tries: 6,
+        },
+        half_open_time: Duration::from_secs(30),
+        keepalive: Duration::from_secs(20),
+        refusal_wait: Duration::from_secs(2),
+        retry: Duration::from_secs(10),
+    };
+}
+
+impl Retransmission {
+    /// How long to wait after this many repetitions.
+    pub(crate) fn wait(&self, tries: u32) -> Duration {
+        self.first.saturating_mul(self.factor.saturating_pow(tries)).min(self.longest)
+    }
+}

@@ -1,0 +1,181 @@
+//! Traffic selectors of one side, and their narrowing (RFC 7296 sections 2.9 and 3.13).
+
+use alloc::vec::Vec;
+use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_wire::ike::{Addresses, Ports, RangeSelector};
+use core::fmt;
+use core::net::IpAddr;
+
+/// Selectors that one side of a Child SA may have. What narrowing yields beyond this is left out.
+pub const MAX_SELECTORS: usize = 32;
+
+/// Traffic of one side: where from or to, and of which protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Traffic {
+    /// Addresses.
+    pub addrs: AddrRange,
+    /// IP protocol number; `None` is any.
+    pub proto: Option<u8>,
+    /// Ports; for ICMP the type in the upper byte and the code in the lower one.
+    pub ports: PortRange,
+}
+
+/// Traffic of one side as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrafficTemplate {
+    /// Addresses; `None` is `dynamic`: the end of the IKE SA, or its virtual address.
+    pub addrs: Option<AddrRange>,
+    /// IP protocol number; `None` is any.
+    pub proto: Option<u8>,
+    /// Ports.
+    pub ports: PortRange,
+}
+
+impl TrafficTemplate {
+    /// Whatever an end sends itself.
+    pub const DYNAMIC: Self = Self { addrs: None, proto: None, ports: PortRange::ANY };
+
+    /// With the addresses of an end filled in. An end with several virtual addresses makes several of one; one that is
+    /// unspecified, because it is not known yet, makes one of all addresses.
+    pub fn fill<'a>(&self, ends: &'a [IpAddr]) -> impl Iterator<Item = Traffic> + use<'a> {
+        let Self { addrs, proto, ports } = *self;
+        let ends = if addrs.is_some() { &[] } else { ends };
+        let ranges = addrs.into_iter().chain(ends.iter().map(|end| match end {
+            IpAddr::V4(end) if end.is_unspecified() => AddrRange::ANY_V4,
+            IpAddr::V6(end) if end.is_unspecified() => AddrRange::ANY_V6,
+            end => AddrRange::single(*end),
+        }));
+        ranges.map(move |addrs| Traffic { addrs, proto, ports })
+    }
+}
+
+impl Traffic {
+    /// Everything of one IP version.
+    pub const fn any(addrs: AddrRange) -> Self {
+        Self { addrs, proto: None, ports: PortRange::ANY }
+    }
+
+    /// From a selector of a peer; `None` for OPAQUE ports, which no packet of ours could be known by.
+    pub fn from_wire(selector: &RangeSelector) -> Option<Self> {
+        let addrs = match selector.addresses {
+            Addresses::V4 { start, end } => AddrRange::new(start.into(), end.into()),
+            Addresses::V6 { start, end } => AddrRange::new(start.into(), end.into()),
+        };
+        let (start, end) = (selector.ports.start(), selector.ports.end());
+        let proto = Some(selector.protocol).filter(|proto| *proto != 0);
+        Some(Self { addrs: addrs.ok()?, proto, ports: PortRange::new(start, end)? })
+    }
+
+    /// For the wire.
+    pub fn to_wire(&self) -> RangeSelector {
+        let addresses = match (self.addrs.first(), self.addrs.last()) {
+            (IpAddr::V4(start), IpAddr::V4(end)) => Addresses::V4 { start, end },
+            (start, end) => Addresses::V6 { start: v6(start), end: v6(end) },
+        };
+        let ports = Ports::new(self.ports.first(), self.ports.last()).unwrap_or(Ports::ANY);
+        RangeSelector { protocol: self.proto.unwrap_or(0), ports, addresses }
+    }
+
+    /// What both hold.
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        let first = self.addrs.first().max(other.addrs.first());
+        let last = self.addrs.last().min(other.addrs.last());
+        let proto = match (self.proto, other.proto) {
+            (None, proto) | (proto, None) => proto,
+            (Some(a), Some(b)) if a == b => Some(a),
+            _ => return None,
+        };
+        let (low, high) =
+            (self.ports.first().max(other.ports.first()), self.ports.last().min(other.ports.last()));
+        Some(Self {
+            addrs: AddrRange::new(first, last)
+                .ok()
+                .filter(|_| self.addrs.is_ipv4() == other.addrs.is_ipv4())?,
+            proto,
+            ports: PortRange::new(low, high)?,
+        })
+    }
+
+    /// Whether it holds all of `other`.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.intersection(other) == Some(*other)
+    }
+
+    /// Whether it is one address only, as transport mode wants it.
+    pub fn is_single(&self) -> bool {
+        self.addrs.first() == self.addrs.last()
+    }
+}
+
+/// RFC 7296 section 2.9: what is offered, narrowed to what is allowed, without what another selector holds already.
+pub fn narrow(offered: &[Traffic], allowed: &[Traffic]) -> Vec<Traffic> {
+    let mut narrowed: Vec<Traffic> = Vec::new();
+    for part in offered.iter().flat_map(|offer| allowed.iter().filter_map(|own| own.intersection(offer))) {
+        if narrowed.iter().any(|known| known.contains(&part)) {
+            continue;
+        }
+        narrowed.retain(|known| !part.contains(known));
+        if narrowed.len() < MAX_SELECTORS {
+            narrowed.push(part);
+        }
+    }
+    narrowed
+}
+
+/// The packets that a pair of selectors means, from `src` to `dst`; `None` if nothing fits both.
+pub fn selector(src: &Traffic, dst: &Traffic) -> Option<Selector> {
+    const ICMP: u8 = 1;
+    const ICMPV6: u8 = 58;
+    if src.addrs.is_ipv4() != dst.addrs.is_ipv4() {
+        return None;
+    }
+    let proto = match (src.proto, dst.proto) {
+        (None, proto) | (proto, None) => proto,
+        (Some(a), Some(b)) if a == b => Some(a),
+        _ => return None,
+    };
+    let (src_port, dst_port) = match proto {
+        // RFC 7296 section 3.13.1: type and code are one number, in both selectors. The data path has them apart.
+        Some(ICMP | ICMPV6) => icmp(if src.ports.is_any() { dst.ports } else { src.ports }),
+        _ => (src.ports, dst.ports),
+    };
+    Some(Selector { src: src.addrs, dst: dst.addrs, proto, src_port, dst_port })
+}
+
+/// Types and codes of a range that is one type, or whole types.
+fn icmp(range: PortRange) -> (PortRange, PortRange) {
+    if range.is_any() {
+        return (PortRange::ANY, PortRange::ANY);
+    }
+    let ([first, low], [last, high]) = (range.first().to_be_bytes(), range.last().to_be_bytes());
+    let types = PortRange::new(first.into(), last.into()).unwrap_or(PortRange::ANY);
+    let codes = match (first == last, low, high) {
+        (_, 0, 255) => PortRange::ANY,
+        (true, low, high) => PortRange::new(low.into(), high.into()).unwrap_or(PortRange::ANY),
+        (false, ..) => PortRange::ANY,
+    };
+    (types, codes)
+}
+
+fn v6(addr: IpAddr) -> core::net::Ipv6Addr {
+    match addr {
+        IpAddr::V6(addr) => addr,
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+    }
+}
+
+impl fmt::Display for Traffic {
+    /// `10.1.0.0/16`, `10.1.0.0/16[tcp/80]` with numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.addrs)?;
+        let (first, last) = (self.ports.first(), self.ports.last());
+        match (self.proto, self.ports.is_any()) {
+            (None, true) => Ok(()),
+            (Some(proto), true) => write!(f, "[{proto}]"),
+            (proto, false) => {
+                write!(f, "[{}/{first}", proto.unwrap_or(0))?;
+                if first == last { f.write_str("]") } else { write!(f, "-{last}]") }
+            }
+        }
+    }
+}

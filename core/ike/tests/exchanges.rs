@@ -1,0 +1,103 @@
+//! Whole exchanges between two engines that follow the rules.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_ike::{Down, Event};
+use pair::Pair;
+use std::time::Duration;
+
+fn established() -> Pair {
+    let mut pair = Pair::usual();
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.check_children(1);
+    pair
+}
+
+#[test]
+fn two_exchanges_make_an_ike_sa_with_a_child_sa() {
+    let pair = established();
+    let up = |event: &&Event| matches!(event, Event::IkeUp { .. });
+    assert_eq!(pair.left.events.iter().filter(up).count(), 1);
+    assert_eq!(pair.right.events.iter().filter(up).count(), 1);
+    let status: Vec<_> = pair.left.ike.status().collect();
+    assert_eq!((status.len(), status[0].state, status[0].children.len()), (1, "established", 1));
+}
+
+#[test]
+fn a_child_sa_is_replaced_by_either_side() {
+    for by_left in [true, false] {
+        let mut pair = established();
+        let side = if by_left { &mut pair.left } else { &mut pair.right };
+        let old = side.children()[0].id;
+        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(old, env)));
+        pair.run();
+        pair.check_children(1);
+        let new = &pair.left.children()[0];
+        assert!(new.replaces.is_some() && new.active);
+        assert!(pair.right.children()[0].active);
+    }
+}
+
+#[test]
+fn both_sides_replace_a_child_sa_at_once() {
+    let mut pair = established();
+    for side in [&mut pair.left, &mut pair.right] {
+        let old = side.children()[0].id;
+        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(old, env)));
+    }
+    pair.run();
+    pair.check_children(1);
+    assert!(pair.left.children()[0].active && pair.right.children()[0].active);
+}
+
+#[test]
+fn an_ike_sa_is_replaced_by_either_side() {
+    for by_left in [true, false] {
+        let mut pair = established();
+        let side = if by_left { &mut pair.left } else { &mut pair.right };
+        let old = side.ike.status().next().unwrap().id;
+        assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+        pair.run();
+        pair.check_children(1);
+        for side in [&pair.left, &pair.right] {
+            let status: Vec<_> = side.ike.status().collect();
+            assert_eq!((status.len(), status[0].children.len()), (1, 1));
+            assert_ne!(status[0].id, old);
+            assert_eq!(side.downs(), [Down::Replaced]);
+        }
+        // The successor works.
+        let child = pair.left.children()[0].id;
+        assert!(pair.left.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
+        pair.run();
+        pair.check_children(1);
+    }
+}
+
+#[test]
+fn both_sides_replace_an_ike_sa_at_once() {
+    let mut pair = established();
+    for side in [&mut pair.left, &mut pair.right] {
+        let old = side.ike.status().next().unwrap().id;
+        assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+    }
+    pair.run();
+    pair.pass(Duration::from_secs(2));
+    pair.check_children(1);
+    for side in [&pair.left, &pair.right] {
+        let status: Vec<_> = side.ike.status().collect();
+        assert_eq!((status.len(), status[0].children.len()), (1, 1), "{status:?}");
+    }
+}
+
+#[test]
+fn the_end() {
+    let mut pair = established();
+    let ike = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_env(pair.now, |ikes, env| ikes.terminate(ike, Down::Local, env)));
+    pair.run();
+    pair.check_children(0);
+    assert_eq!((pair.left.downs(), pair.right.downs()), (vec![Down::Peer], vec![Down::Local]));
+    assert_eq!(pair.left.ike.status().count() + pair.right.ike.status().count(), 0);
+}

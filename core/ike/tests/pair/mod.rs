@@ -1,0 +1,327 @@
+//! Two engines with a wire between them, in virtual time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    reason = "a test may fail, and not every test needs all of it"
+)]
+
+use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg};
+use casemate_ike::config::{
+    AddrPattern, Child, ChildMode, Childless, Connection, Fragmentation, IdPattern, Identity, Lifespan,
+    LocalAuth, LocalMethod, OnClose, RemoteAuth, RemoteMethod, SendCert, Start, Unique, child_proposals,
+    ike_proposals,
+};
+use casemate_ike::{
+    AuthorityHash, ChildUp, Credentials, Down, Env, Event, Host, Ike, NotTrusted, OwnKey, Path,
+    PeerCertificates, Settings, TrafficTemplate, Transmit,
+};
+use casemate_sa::{AddrRange, Instant, OuterHeader, PortRange, Spi};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const LEFT: &str = "192.0.2.1";
+pub(crate) const RIGHT: &str = "192.0.2.2";
+
+/// Random enough, and the same each time.
+pub(crate) struct Dice(u64);
+
+impl Rng for Dice {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        for byte in out {
+            // splitmix64
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            *byte = (z ^ (z >> 31)) as u8;
+        }
+    }
+}
+
+/// One key for everybody.
+pub(crate) struct Keys(pub(crate) SecretBytes);
+
+impl Credentials for Keys {
+    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
+        Some(&self.0)
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        None
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        vec![]
+    }
+
+    fn peer_key(
+        &self,
+        _: &Connection,
+        _: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        Err(NotTrusted)
+    }
+
+    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+        true
+    }
+
+    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// SPIs, and nothing else.
+#[derive(Default)]
+pub(crate) struct Spis {
+    pub(crate) last: u32,
+    pub(crate) reserved: Vec<Spi>,
+}
+
+impl Host for Spis {
+    fn reserve_spi(&mut self, _: &mut dyn Rng) -> Option<Spi> {
+        self.last += 1;
+        let spi = Spi::new(0x1000 + self.last)?;
+        self.reserved.push(spi);
+        Some(spi)
+    }
+
+    fn release_spi(&mut self, spi: Spi) {
+        let at = self.reserved.iter().position(|known| *known == spi).expect("it was reserved");
+        self.reserved.swap_remove(at);
+    }
+
+    fn last_inbound(&self, _: Spi) -> Option<Instant> {
+        None
+    }
+
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        None
+    }
+}
+
+/// One side.
+pub(crate) struct Side {
+    pub(crate) ike: Ike,
+    pub(crate) addr: IpAddr,
+    pub(crate) keys: Keys,
+    pub(crate) host: Spis,
+    pub(crate) dice: Dice,
+    pub(crate) events: Vec<Event>,
+    pub(crate) sent: VecDeque<Transmit>,
+}
+
+impl Side {
+    pub(crate) fn new(addr: &str, seed: u64, connection: Connection) -> Self {
+        Self::with(Settings::SERVER, addr, seed, connection)
+    }
+
+    pub(crate) fn with(settings: Settings, addr: &str, seed: u64, connection: Connection) -> Self {
+        let mut ike = Ike::new(settings);
+        ike.configure(vec![Arc::new(connection)], &[]);
+        Self {
+            ike,
+            addr: addr.parse().unwrap(),
+            keys: Keys(SecretBytes::new(b"a key that both have")),
+            host: Spis::default(),
+            dice: Dice(seed),
+            events: vec![],
+            sent: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn with_env<T>(&mut self, now: Instant, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+        let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
+        let list = [provider];
+        let providers = Providers(&list);
+        let mut env = Env {
+            now,
+            unix_time: 0,
+            rng: &mut self.dice,
+            providers: &providers,
+            credentials: &self.keys,
+            host: &mut self.host,
+        };
+        let done = act(&mut self.ike, &mut env);
+        while let Some(event) = self.ike.next_event() {
+            self.events.push(event);
+        }
+        self.sent.extend(std::iter::from_fn(|| self.ike.next_transmit()));
+        done
+    }
+
+    pub(crate) fn initiate(&mut self, now: Instant) {
+        let connection = self.ike.connections()[0].clone();
+        let child = connection.children.first().cloned();
+        self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
+    }
+
+    /// The Child SAs that were installed and not removed.
+    pub(crate) fn children(&self) -> Vec<ChildUp> {
+        let mut children = BTreeMap::new();
+        for event in &self.events {
+            match event {
+                Event::ChildUp(up) => drop(children.insert(up.id, (**up).clone())),
+                Event::ChildActive(id) => children.get_mut(id).unwrap().active = true,
+                Event::ChildDown { id, .. } => drop(children.remove(id).expect("it was up")),
+                _ => {}
+            }
+        }
+        children.into_values().collect()
+    }
+
+    pub(crate) fn downs(&self) -> Vec<Down> {
+        let down = |event: &Event| match event {
+            Event::IkeDown { why, .. } => Some(*why),
+            _ => None,
+        };
+        self.events.iter().filter_map(down).collect()
+    }
+}
+
+/// Both sides, and the time.
+pub(crate) struct Pair {
+    pub(crate) left: Side,
+    pub(crate) right: Side,
+    pub(crate) now: Instant,
+}
+
+impl Pair {
+    pub(crate) fn new(left: Connection, right: Connection) -> Self {
+        Self {
+            left: Side::new(LEFT, 1, left),
+            right: Side::new(RIGHT, 2, right),
+            now: Instant::from_secs(1_000),
+        }
+    }
+
+    /// The usual two.
+    pub(crate) fn usual() -> Self {
+        Self::new(connection("left", "right"), connection("right", "left"))
+    }
+
+    /// Delivers everything until nobody has anything to say.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..1_000 {
+            let from_left: Vec<_> = self.left.sent.drain(..).collect();
+            let from_right: Vec<_> = self.right.sent.drain(..).collect();
+            if from_left.is_empty() && from_right.is_empty() {
+                return;
+            }
+            from_left.into_iter().for_each(|transmit| deliver(&mut self.right, transmit, self.now));
+            from_right.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
+        }
+        panic!("they never stop talking");
+    }
+
+    /// Lets time pass second by second.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        for _ in 0..time.as_secs() {
+            self.now = self.now.after(Duration::from_secs(1));
+            let now = self.now;
+            self.left.with_env(now, |ike, env| ike.tick(env));
+            self.right.with_env(now, |ike, env| ike.tick(env));
+            self.run();
+        }
+    }
+
+    /// Both sides have the same Child SAs, and the keys fit.
+    pub(crate) fn check_children(&self, expected: usize) {
+        let (left, right) = (self.left.children(), self.right.children());
+        assert_eq!((left.len(), right.len()), (expected, expected));
+        for up in &left {
+            let other = right.iter().find(|other| other.inbound.spi == up.outbound.spi).unwrap();
+            assert_eq!(other.inbound.transform, up.outbound.transform);
+            assert_eq!(other.outbound.transform, up.inbound.transform);
+            assert_eq!((&other.local, &other.remote), (&up.remote, &up.local));
+            assert_eq!((other.suite, other.inbound.mode), (up.suite, up.inbound.mode));
+        }
+    }
+}
+
+pub(crate) fn deliver(to: &mut Side, transmit: Transmit, now: Instant) {
+    let Transmit { path, mut message, .. } = transmit;
+    if message.is_empty() {
+        return;
+    }
+    let path = Path { local: path.remote, remote: path.local };
+    to.with_env(now, |ike, env| ike.receive(&mut message, path, env));
+}
+
+pub(crate) fn connection(own: &str, peer: &str) -> Connection {
+    let net = |name: &str| match name {
+        "left" => "10.1.0.0",
+        _ => "10.2.0.0",
+    };
+    let range = |name: &str| AddrRange::prefix(net(name).parse().unwrap(), 16).unwrap();
+    let ts =
+        |name: &str| vec![TrafficTemplate { addrs: Some(range(name)), proto: None, ports: PortRange::ANY }];
+    let addr = |name: &str| {
+        let addr = if name == "left" { LEFT } else { RIGHT };
+        vec![AddrPattern::Range(AddrRange::single(addr.parse().unwrap()))]
+    };
+    Connection {
+        name: own.into(),
+        local_addrs: addr(own),
+        remote_addrs: addr(peer),
+        local_port: 500,
+        remote_port: 500,
+        proposals: ike_proposals(),
+        local: LocalAuth { id: Some(Identity::Fqdn(own.into())), method: LocalMethod::SharedKey },
+        remote: RemoteAuth {
+            id: IdPattern::Exactly(Identity::Fqdn(peer.into())),
+            method: RemoteMethod::SharedKey,
+        },
+        children: vec![Arc::new(child(ts(own), ts(peer)))],
+        shunts: vec![],
+        vips: vec![],
+        pools: vec![],
+        force_encap: false,
+        dpd_delay: None,
+        fragmentation: Fragmentation::Yes,
+        childless: Childless::Allow,
+        keying_tries: 1,
+        unique: Unique::No,
+        lifespan: Lifespan::FOREVER,
+        reauth: None,
+        send_cert: SendCert::IfAsked,
+        send_certreq: true,
+    }
+}
+
+pub(crate) fn child(local_ts: Vec<TrafficTemplate>, remote_ts: Vec<TrafficTemplate>) -> Child {
+    Child {
+        name: "net".into(),
+        proposals: child_proposals(),
+        local_ts,
+        remote_ts,
+        mode: ChildMode::Tunnel,
+        lifespan: Lifespan::FOREVER,
+        rekey_bytes: None,
+        rekey_packets: None,
+        life_bytes: None,
+        life_packets: None,
+        start: Start::default(),
+        on_close: OnClose::Clear,
+        on_dead_peer: OnClose::Clear,
+        reqid: None,
+        replay_window: 32,
+        tfc_pad_to: 0,
+        outer: OuterHeader::default(),
+        priority: None,
+        policies: true,
+    }
+}
