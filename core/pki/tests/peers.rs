@@ -143,6 +143,14 @@ fn purposes_times_and_depth() {
     assert!(matches!(verify(&store(), data!("moon.pem"), &strong), Err(CertFault::Key(_))));
 }
 
+#[test]
+fn sha1_is_a_choice() {
+    let fault = CertFault::Signature(SignatureError::Sha1);
+    assert_eq!(verify(&store(), data!("old.pem"), &Options::default()).err(), Some(fault));
+    let old = Options { accept_sha1: true, ..Options::default() };
+    assert!(verify(&store(), data!("old.pem"), &old).is_ok());
+}
+
 /// Every bit of the certificate counts: most of them are signed, and the rest is the signature.
 #[test]
 fn no_bit_may_change() {
