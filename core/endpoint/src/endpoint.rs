@@ -409,6 +409,11 @@ impl Endpoint {
         self.children.sas(child)
     }
 
+    /// How many inbound SPIs are taken: by SAs, and by those that are being negotiated.
+    pub fn reserved_spis(&self) -> usize {
+        self.spis.count()
+    }
+
     /// Changes whenever policies do: routes that lead packets here have to follow.
     pub const fn policy_changes(&self) -> u64 {
         self.policy_changes
