@@ -249,7 +249,10 @@ impl World {
             Some(nat) => nat.inbound(datagram),
             None => Some(datagram),
         };
-        let Some(datagram) = translated else { return Ok(()) };
+        let Some(datagram) = translated else {
+            self.trace.say(self.now, || "the NAT drops it".into());
+            return Ok(());
+        };
         let ends = (datagram.to, datagram.from);
         match &datagram.carries {
             Carries::Udp(payload) if datagram.to.port() == 500 => {
