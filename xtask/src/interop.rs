@@ -1,23 +1,33 @@
-//! Interoperability: Casemate against a Linux kernel under QEMU (verify/interop).
+//! Interoperability: Casemate against a Linux kernel under QEMU and against strongSwan (verify/interop).
 
 use crate::failure::Result;
 use crate::{metadata, shell};
 
-pub(crate) const ABOUT: &str = "Run the kernel matrix: Casemate against a Linux kernel (verify/interop)
-Builds Casemate and the matrix, boots Debian's cloud kernel under QEMU and talks to it through every suite, mode and IP
-version. FILTER picks cases by parts of their names, all of which must match: `cargo xtask interop esp tunnel v6`.
-Options: --list names the cases, --show prints their `ip xfrm` lines, --peer kernel puts a second kernel in Casemate's
-place and so checks the matrix itself. The Debian packages it needs are installed by `cargo xtask test`.";
+pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
+Builds Casemate and the matrix. The kernel matrix boots Debian's cloud kernel under QEMU and talks to it through every
+suite, mode and IP version. FILTER picks cases by parts of their names, all of which must match: `cargo xtask interop esp
+tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer kernel puts a second kernel in
+Casemate's place and so checks the matrix itself.
+With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
+interop --strongswan rekey child`. Options there: --list, --only PATTERN, --jobs N, --keep DIR for the files of all
+cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
+The Debian packages that both need are installed by `cargo xtask test`.";
 
-/// Builds and runs the matrix.
+/// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.
+const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "strongswan"]];
+
+/// Builds and runs a matrix.
 pub(crate) fn run(arguments: &[String]) -> Result {
+    let (matrix, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == "--strongswan" => ("strongswan-matrix", rest),
+        _ => ("kernel-matrix", arguments),
+    };
     let mut build = vec!["build", "--package", "casemate-interop", "--bins"];
-    // A kernel against a kernel needs no Casemate, and shows whether the fault is ours when Casemate fails.
-    if !arguments.windows(2).any(|pair| pair == ["--peer", "kernel"]) {
+    if !arguments.windows(2).any(|pair| WITHOUT_CASEMATE.iter().any(|option| pair == option)) {
         build.extend(["--package", "casemate-app"]);
     }
     shell::run_cargo(&build)?;
-    shell::run(shell::command(metadata::target_directory()?.join("debug/kernel-matrix")).args(arguments))
+    shell::run(shell::command(metadata::target_directory()?.join("debug").join(matrix)).args(arguments))
 }
 
 /// Whether the guest's kernel is there already, so that apt-get is not needed for it.

@@ -6,8 +6,8 @@ use crate::{purity, shell};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps, lab -> adapters -> endpoint -> {datapath, ike} -> sa -> {wire, crypto}; a floor may import any floor below it,
-never one beside it. providers -> crypto only, and only adapters and apps name providers. verify and xtask import
+apps, lab -> adapters -> endpoint -> {datapath, ike} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
+never one beside it. providers, pki -> crypto only, and only adapters and apps name providers. verify and xtask import
 anything. Tests in core/ may use a provider and test data (dev-dependencies).
 core/ has no std, no clock, no randomness and no unsafe code, and says so at each crate root.";
 
@@ -17,6 +17,7 @@ enum Floor {
     Wire,
     Crypto,
     Sa,
+    Pki,
     Datapath,
     Ike,
     Endpoint,
@@ -34,6 +35,7 @@ impl Floor {
             ("core", Some("wire")) => Self::Wire,
             ("core", Some("crypto")) => Self::Crypto,
             ("core", Some("sa")) => Self::Sa,
+            ("core", Some("pki")) => Self::Pki,
             ("core", Some("datapath")) => Self::Datapath,
             ("core", Some("ike")) => Self::Ike,
             ("core", Some("endpoint")) => Self::Endpoint,
@@ -50,7 +52,7 @@ impl Floor {
     fn height(self) -> u8 {
         match self {
             Self::Wire | Self::Crypto => 0,
-            Self::Sa | Self::Provider => 1,
+            Self::Sa | Self::Pki | Self::Provider => 1,
             Self::Datapath | Self::Ike => 2,
             Self::Endpoint => 3,
             Self::Adapter => 4,
@@ -65,6 +67,7 @@ impl Floor {
             (Self::Verify, _) => true,
             (_, Self::Verify) => dev,
             (Self::Provider, _) => other == Self::Crypto,
+            (Self::Pki, Self::Wire) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.height() < self.height(),
         }
@@ -115,6 +118,8 @@ mod tests {
         assert!(may("apps/casemate", "adapters/linux", false));
         assert!(may("apps/casemate", "core/wire", false));
         assert!(may("verify/interop", "apps/casemate", false));
+        assert!(may("core/pki", "core/crypto", false));
+        assert!(may("core/ike", "core/pki", false));
     }
 
     #[test]
@@ -124,6 +129,9 @@ mod tests {
             ("core/sa", "core/datapath"),
             ("core/datapath", "core/ike"),
             ("core/ike", "core/datapath"),
+            ("core/pki", "core/sa"),
+            ("core/pki", "core/wire"),
+            ("core/sa", "core/pki"),
             ("adapters/linux", "adapters/lwip"),
             ("adapters/linux", "apps/casemate"),
         ] {
@@ -139,6 +147,8 @@ mod tests {
         assert!(!may("providers/aws-lc", "providers/legacy", false));
         assert!(!may("core/datapath", "providers/rustcrypto", false));
         assert!(may("core/datapath", "providers/rustcrypto", true));
+        assert!(may("core/pki", "providers/aws-lc", true));
+        assert!(!may("core/pki", "providers/aws-lc", false));
         assert!(may("apps/casemate", "providers/rustcrypto", false));
         assert!(may("providers/aws-lc", "verify/vectors", true));
         assert!(!may("providers/aws-lc", "verify/vectors", false));

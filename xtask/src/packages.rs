@@ -7,7 +7,7 @@ use std::path::Path;
 /// A Debian package and how to tell that it is there.
 struct Package {
     name: &'static str,
-    /// A program that it brings.
+    /// A program that it brings, or the path of some other file.
     program: &'static str,
 }
 
@@ -19,6 +19,25 @@ const NEEDED: &[Package] = &[
     Package { name: "iproute2", program: "ip" },
     Package { name: "kmod", program: "depmod" },
     Package { name: "xz-utils", program: "xz" },
+];
+
+/// What the strongSwan matrix (verify/interop) needs besides.
+const STRONGSWAN: &[Package] = &[
+    Package { name: "charon-systemd", program: "charon-systemd" },
+    Package { name: "strongswan-swanctl", program: "swanctl" },
+    Package { name: "strongswan-pki", program: "pki" },
+    Package {
+        name: "libcharon-extra-plugins",
+        program: "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so",
+    },
+    Package { name: "libstrongswan-extra-plugins", program: "/usr/lib/ipsec/plugins/libstrongswan-ccm.so" },
+    Package {
+        name: "libstrongswan-standard-plugins",
+        program: "/usr/lib/ipsec/plugins/libstrongswan-openssl.so",
+    },
+    Package { name: "conntrack", program: "conntrack" },
+    Package { name: "tcpdump", program: "tcpdump" },
+    Package { name: "tshark", program: "tshark" },
 ];
 
 /// What libFuzzer is built with (verify/fuzz).
@@ -60,7 +79,7 @@ fn lacking(why: &str) -> std::result::Result<(), String> {
 }
 
 fn missing() -> Vec<&'static str> {
-    names_of_absent(NEEDED.iter().chain([&COMPILER]))
+    names_of_absent(NEEDED.iter().chain(STRONGSWAN).chain([&COMPILER]))
 }
 
 fn names_of_absent<'p>(packages: impl Iterator<Item = &'p Package>) -> Vec<&'static str> {
@@ -72,6 +91,7 @@ fn is_present(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<_> = std::env::split_paths(&path).collect();
     directories.extend(["/sbin", "/usr/sbin"].map(Into::into));
+    // To join an absolute path gives that path.
     directories.iter().any(|directory| directory.join(program).is_file())
 }
 

@@ -152,6 +152,11 @@ impl Journal {
         Ok(())
     }
 
+    /// Notes a change that may have been made and taken back before.
+    pub(crate) fn note_once(&mut self, undo: Undo) -> Result<(), Error> {
+        if self.entries.contains(&undo) { Ok(()) } else { self.note(undo) }
+    }
+
     fn write_line(&mut self, line: &str) -> Result<(), Error> {
         self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| at(&self.path, error))
     }

@@ -11,6 +11,7 @@ pub mod engine;
 mod error;
 mod filter;
 mod guard;
+pub mod ike;
 pub mod instance;
 pub mod journal;
 pub mod netlink;
@@ -26,7 +27,7 @@ mod sys;
 pub mod tun;
 pub mod udp;
 
-pub use engine::{Attendant, DummyTraffic, Engine, Parts};
+pub use engine::{Attendant, DummyTraffic, Engine, Home, Parts};
 pub use error::Error;
 
 /// The most packets that one system call or one call of the data path takes.

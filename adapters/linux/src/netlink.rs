@@ -118,6 +118,18 @@ impl Netlink {
             .map_err(|error| Error::new(format!("address {addr}/{prefix_len}"), error))
     }
 
+    /// Takes an address away from an interface.
+    pub fn remove_address(&mut self, index: u32, addr: IpAddr, prefix_len: u8) -> Result<(), Error> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(addr.is_ipv4());
+        message.header.index = index;
+        message.header.prefix_len = prefix_len;
+        message.attributes.push(AddressAttribute::Local(addr));
+        self.ask(RouteNetlinkMessage::DelAddress(message), NLM_F_ACK)
+            .map(drop)
+            .map_err(|error| Error::new(format!("removal of address {addr}/{prefix_len}"), error))
+    }
+
     /// Every address of this host.
     pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
         let answers = self

@@ -3,6 +3,8 @@
 //! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`. [`Plan::apply`] notes
 //! each in the [`Journal`] before it makes it; the journal takes all of them back.
 
+mod live;
+
 use crate::guard::{self, GuardSpec};
 use crate::journal::{Journal, Undo, sysctl_path};
 use crate::netlink::Netlink;
@@ -14,6 +16,8 @@ use casemate_sa::{AddrRange, PortRange};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+
+pub use live::Live;
 
 /// What the plan is made from.
 #[derive(Debug)]
@@ -90,13 +94,7 @@ impl Plan {
         let routes = routes(wanted, &netlink.addresses()?);
         let mut changes = vec![Change::Tun { name: wanted.tun.into(), mtu: wanted.tun_mtu }];
         changes.extend(loosened(wanted, &routes, netlink)?);
-        let script = guard::script(&GuardSpec {
-            tun: wanted.tun,
-            mark: wanted.numbers.mark,
-            encap_ports: wanted.encap_ports,
-            outbound: wanted.outbound,
-            inbound: wanted.inbound,
-        });
+        let script = script_of(wanted);
         changes.push(Change::Guard { tun: wanted.tun.into(), script });
         // The rules come last: they switch the traffic over when everything else stands.
         for v4 in [true, false] {
@@ -161,6 +159,16 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))
     }
+}
+
+fn script_of(wanted: &Wanted<'_>) -> String {
+    guard::script(&GuardSpec {
+        tun: wanted.tun,
+        mark: wanted.numbers.mark,
+        encap_ports: wanted.encap_ports,
+        outbound: wanted.outbound,
+        inbound: wanted.inbound,
+    })
 }
 
 /// The routes of our table. Whatever a policy protects or discards goes into the TUN interface, also where a policy of

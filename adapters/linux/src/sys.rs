@@ -189,7 +189,56 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
     Ok(usize::try_from(sent).unwrap_or(0))
 }
 
-/// The address of a raw socket's packet: no port, no scope.
+/// Sends one datagram that is made of two parts, from `src` to `dst`. The socket has the port, and is of their IP version.
+pub(crate) fn send_from(
+    fd: BorrowedFd<'_>,
+    src: IpAddr,
+    dst: std::net::SocketAddr,
+    parts: [&[u8]; 2],
+) -> io::Result<()> {
+    // The kernel reads only; iovec has no const variant.
+    let mut vectors =
+        parts.map(|part| iovec { iov_base: part.as_ptr().cast_mut().cast::<c_void>(), iov_len: part.len() });
+    let mut name = RawName::new(dst.ip());
+    name.set_port(dst.port());
+    let mut control = Control([0; CONTROL_LEN]);
+    let mut header = empty_header();
+    header.msg_iov = vectors.as_mut_ptr();
+    header.msg_iovlen = vectors.len() as _;
+    (header.msg_name, header.msg_namelen) = name.as_ptr();
+    if !src.is_unspecified() {
+        header.msg_controllen = write_source(&mut control, src) as _;
+        header.msg_control = control.0.as_mut_ptr().cast();
+    }
+    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of this function, with
+    // their true sizes; the parts are borrowed as long and are only read.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &header, libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Writes packet info with this source address as the only ancillary message; answers how long the buffer is then.
+fn write_source(control: &mut Control, src: IpAddr) -> usize {
+    const WORD: usize = mem::size_of::<usize>();
+    // in_pktinfo: interface, the local address, then the header's destination. in6_pktinfo: address, interface.
+    let mut data: ArrayVec<u8, 20> = ArrayVec::new();
+    let (level, kind) = match src {
+        IpAddr::V4(src) => {
+            data.extend([0; 4].into_iter().chain(src.octets()).chain([0; 4]));
+            (libc::IPPROTO_IP, libc::IP_PKTINFO)
+        }
+        IpAddr::V6(src) => {
+            data.extend(src.octets().into_iter().chain([0; 4]));
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
+        }
+    };
+    let total = data.len().saturating_add(WORD + 8);
+    let head = total.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());
+    let bytes = head.chain(data);
+    control.0.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    total.next_multiple_of(WORD)
+}
+
+/// An address without scope; raw sockets want no port either.
 enum RawName {
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),
@@ -211,6 +260,13 @@ impl RawName {
                 sin6_addr: libc::in6_addr { s6_addr: dst.octets() },
                 sin6_scope_id: 0,
             }),
+        }
+    }
+
+    fn set_port(&mut self, port: u16) {
+        match self {
+            Self::V4(name) => name.sin_port = port.to_be(),
+            Self::V6(name) => name.sin6_port = port.to_be(),
         }
     }
 

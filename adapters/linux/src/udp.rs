@@ -1,4 +1,4 @@
-//! UDP sockets on which encapsulated ESP arrives (RFC 3948).
+//! UDP sockets on which IKE and encapsulated ESP arrive (RFC 3948).
 //!
 //! The sockets keep the port ours and let the kernel reassemble and check what arrives. The data path takes whole IP
 //! packets, so the headers that the socket strips are written in front of the payload again, from what the kernel tells.
@@ -32,8 +32,9 @@ pub struct UdpPort {
 impl UdpPort {
     /// Opens `port` of the IP version of `any`, an unspecified address.
     pub fn open(any: IpAddr, port: u16) -> Result<Self, Error> {
-        let socket = open(SocketAddr::new(any, port))
-            .map_err(|error| Error::new(format!("UDP port {port} of {any}, for encapsulated ESP"), error))?;
+        let socket = open(SocketAddr::new(any, port)).map_err(|error| {
+            Error::new(format!("UDP port {port} of {any}, for IKE and encapsulated ESP"), error)
+        })?;
         Ok(Self { socket, port, metas: Box::new([Meta::new(); BATCH]) })
     }
 
@@ -45,6 +46,29 @@ impl UdpPort {
             opened => ports.push(opened?),
         }
         Ok(ports)
+    }
+
+    /// What is sent from here carries `mark`, so that it does not go round through the TUN interface.
+    pub(crate) fn set_mark(&self, mark: u32) -> Result<(), Error> {
+        self.socket
+            .set_mark(mark)
+            .map_err(|error| Error::new(format!("mark of UDP port {}", self.port), error))
+    }
+
+    /// The port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether it is of this address's IP version.
+    pub(crate) fn serves(&self, addr: IpAddr) -> bool {
+        let domain = self.socket.domain();
+        domain.is_ok_and(|domain| domain == Domain::for_address(SocketAddr::new(addr, 0)))
+    }
+
+    /// Sends a datagram made of two parts.
+    pub(crate) fn send(&self, src: IpAddr, dst: SocketAddr, parts: [&[u8]; 2]) -> io::Result<()> {
+        sys::send_from(self.socket.as_fd(), src, dst, parts)
     }
 
     /// Receives up to a batch of datagrams as IP packets.

@@ -10,6 +10,8 @@ Examples:
   casemate demo                                      see it work: two hosts, a tunnel, real HTTP and ping
   casemate run --xfrm tunnel.xfrm --dry-run          show what a file would set up
   casemate run --xfrm tunnel.xfrm --counters state   set it up, until Ctrl-C; `state` keeps counters across restarts
+  casemate run --config swanctl.conf                 keys negotiated with IKEv2; strongSwan's configuration works as it is
+  casemate initiate gw                               set up what the connection `gw` says
   casemate status                                    SAs, policies, counters and drops of the running instance
   casemate inspect wire.pcapng --xfrm tunnel.xfrm    decrypt a capture and say why packets would be dropped
 
@@ -23,6 +25,8 @@ Exit status: 0 success, 1 failure, 2 wrong arguments or wrong input.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
+  casemate run                                                   /etc/casemate/swanctl.conf, or /etc/swanctl/swanctl.conf
+  casemate run --config gw/swanctl.conf --dry-run                read it with all its certificates and keys, change nothing
   casemate run --xfrm tunnel.xfrm --dry-run                      show routes, rules and sockets, change nothing
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters
   casemate run --xfrm tunnel.xfrm --counters /var/lib/casemate/counters --dummy-packets 20
@@ -31,6 +35,17 @@ An error in the file is shown as `file:line: what is wrong and what was expected
 
 Counter-mode ciphers (GCM, CCM, CTR, GMAC, ChaCha20-Poly1305) must never use an IV twice with one key. Keys from a file
 outlive the program, so such SAs are refused unless --counters names a file that keeps their counters across restarts.";
+
+const CONTROL_EXAMPLES: &str = "\
+Examples:
+  casemate initiate gw            the IKE SA of the connection `gw`, with all its Child SAs
+  casemate initiate net           the Child SA `net`; `gw/net` where several connections have one of this name
+  casemate rekey net              other keys for a Child SA
+  casemate rekey gw --ike         other keys for an IKE SA
+  casemate terminate net          close a Child SA
+  casemate terminate gw           close an IKE SA with everything in it
+
+They speak to the instance that runs in this network namespace.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -74,8 +89,18 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Protect this host's traffic as a file of `ip xfrm` lines says.
+    /// Protect this host's traffic: with IKEv2 as swanctl.conf says, or with manual keys from `ip xfrm` lines.
     Run(RunArgs),
+    /// Set up an IKE SA or a Child SA, and wait until it stands.
+    Initiate(NameArgs),
+    /// Close an IKE SA or a Child SA.
+    Terminate(NameArgs),
+    /// Give an IKE SA or a Child SA other keys.
+    Rekey(RekeyArgs),
+    /// Read the configuration again; connections that are as they were stay as they are.
+    Reload,
+    /// Show what happens, as it happens.
+    Log(LogArgs),
     /// Show the SAs, policies and counters of a running instance.
     Status(StatusArgs),
     /// Say of each packet in a capture what the data path makes of it.
@@ -92,11 +117,17 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
-    /// States and policies, as lines of ip-xfrm(8).
+    /// Connections, as in swanctl.conf(5) [default: /etc/casemate/swanctl.conf, then /etc/swanctl/swanctl.conf]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["xfrm", "counters", "dummy_packets"])]
+    pub config: Option<PathBuf>,
+    /// Manual keys instead: states and policies, as lines of ip-xfrm(8).
     #[arg(long, value_name = "FILE")]
-    pub xfrm: PathBuf,
+    pub xfrm: Option<PathBuf>,
+    /// Write the keys of all SAs to Wireshark's tables in this directory. Whoever has them reads everything.
+    #[arg(long, value_name = "DIR", conflicts_with = "xfrm")]
+    pub save_keys: Option<PathBuf>,
     /// Keeps the counters of counter-mode ciphers across restarts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "xfrm")]
     pub counters: Option<PathBuf>,
     /// Show what would be set up, and change nothing.
     #[arg(long)]
@@ -105,11 +136,44 @@ pub struct RunArgs {
     ///
     /// They hide when real packets flow, and how many (RFC 4303 section 2.6). They come at random moments and have random
     /// lengths; the other side drops them silently. An SA inside of another one gets none.
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", requires = "xfrm")]
     pub dummy_packets: Option<NonZeroU16>,
     /// Name of the TUN interface.
     #[arg(long, value_name = "NAME", default_value = "casemate0")]
     pub tun: String,
+}
+
+/// Arguments of `initiate` and `terminate`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct NameArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// How many seconds to wait for it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u16,
+}
+
+/// Arguments of `rekey`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct RekeyArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The name is that of a connection, and its IKE SA is meant.
+    #[arg(long)]
+    pub ike: bool,
+}
+
+/// Arguments of `log`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  casemate log\n  casemate log --follow")]
+pub struct LogArgs {
+    /// Go on showing what happens, until Ctrl-C.
+    #[arg(long, short)]
+    pub follow: bool,
 }
 
 /// Arguments of `status`.

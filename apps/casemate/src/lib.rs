@@ -6,14 +6,17 @@
 
 pub mod capture;
 pub mod cli;
+pub mod control;
 pub mod demo;
 pub mod failure;
 pub mod ike;
 pub mod inspect;
+pub mod keyring;
 pub mod manual;
 pub mod providers;
 pub mod run;
 pub mod status;
+pub mod swanctl;
 pub mod xfrm;
 
 use cli::{Cli, Command};
@@ -23,6 +26,11 @@ use failure::Failure;
 pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Initiate(args) => control::initiate(args),
+        Command::Terminate(args) => control::terminate(args),
+        Command::Rekey(args) => control::rekey(args),
+        Command::Reload => control::reload(),
+        Command::Log(args) => control::log(args),
         Command::Status(args) => status::status(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Demo(args) => demo::demo(args),

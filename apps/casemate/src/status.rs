@@ -1,22 +1,20 @@
 //! `casemate status`: asks a running instance how it is.
 
+mod ike;
 mod snapshot;
 mod table;
 
 pub use snapshot::{Identity, Snapshot};
 
 use crate::cli::StatusArgs;
+use crate::control::{self, Request};
 use crate::failure::Failure;
 use casemate_linux::instance::Instance;
 use serde_json::Value;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long an instance may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More than a hundred thousand SAs need.
-const MAX_ANSWER: u64 = 256 << 20;
 
 /// Runs the command.
 pub fn status(args: &StatusArgs) -> Result<(), Failure> {
@@ -46,9 +44,6 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 fn ask(instance: &Instance) -> std::io::Result<Value> {
-    let stream = UnixStream::connect(instance.socket())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut text)?;
+    let text = control::ask(instance, &Request::Status, PATIENCE)?;
     serde_json::from_str(&text).map_err(std::io::Error::other)
 }

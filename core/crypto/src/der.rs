@@ -1,30 +1,48 @@
-//! DER (X.690), as much as keys and algorithm identifiers need: tags of one byte, and lengths in their one shortest form. All
-//! else is refused.
+//! DER (X.690), as much as keys and certificates need: tags of one byte, and lengths in their one shortest form. All else is
+//! refused. Read by `core/pki` too.
 
 use alloc::vec::Vec;
 
-pub(crate) const INTEGER: u8 = 0x02;
-pub(crate) const BIT_STRING: u8 = 0x03;
-pub(crate) const OCTET_STRING: u8 = 0x04;
-pub(crate) const NULL: u8 = 0x05;
-pub(crate) const OID: u8 = 0x06;
-pub(crate) const SEQUENCE: u8 = 0x30;
+/// Tag of INTEGER.
+pub const INTEGER: u8 = 0x02;
+/// Tag of BIT STRING.
+pub const BIT_STRING: u8 = 0x03;
+/// Tag of OCTET STRING.
+pub const OCTET_STRING: u8 = 0x04;
+/// Tag of NULL.
+pub const NULL: u8 = 0x05;
+/// Tag of OBJECT IDENTIFIER.
+pub const OID: u8 = 0x06;
+/// Tag of SEQUENCE and SEQUENCE OF.
+pub const SEQUENCE: u8 = 0x30;
 
 /// The bytes are not the DER that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
+
+/// One value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value<'a> {
+    /// Its tag.
+    pub tag: u8,
+    /// What is behind tag and length.
+    pub content: &'a [u8],
+    /// All of it.
+    pub whole: &'a [u8],
+}
 
 /// Reads one value after the other.
-#[derive(Clone)]
-pub(crate) struct Reader<'a>(&'a [u8]);
+#[derive(Debug, Clone)]
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Reads the values that `bytes` hold.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// What `bytes` hold, if they are one value with this tag and nothing behind it.
-    pub(crate) fn only(tag: u8, bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn only(tag: u8, bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut outer = Self(bytes);
         let inner = outer.read(tag)?;
         outer.finish()?;
@@ -32,34 +50,50 @@ impl<'a> Reader<'a> {
     }
 
     /// The tag of the next value.
-    pub(crate) fn peek(&self) -> Option<u8> {
+    pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
     /// The content of the next value, which must have this tag.
-    pub(crate) fn read(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
-        let (found, rest) = self.0.split_first().ok_or(Malformed)?;
-        let (len, rest) = length(rest)?;
-        let (content, rest) = rest.split_at_checked(len).ok_or(Malformed)?;
-        if *found != tag {
+    pub fn read(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
+        match self.any()? {
+            value if value.tag == tag => Ok(value.content),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// The next value, whatever its tag. Nothing is read if it is malformed.
+    pub fn any(&mut self) -> Result<Value<'a>, Malformed> {
+        let (tag, rest) = self.0.split_first().ok_or(Malformed)?;
+        // X.690 section 8.1.2.4: a tag of more than one byte.
+        if tag & 0x1F == 0x1F {
             return Err(Malformed);
         }
+        let (len, rest) = length(rest)?;
+        let (content, rest) = rest.split_at_checked(len).ok_or(Malformed)?;
+        let len = self.0.len().saturating_sub(rest.len());
+        let whole = self.0.get(..len).ok_or(Malformed)?;
         self.0 = rest;
-        Ok(content)
+        Ok(Value { tag: *tag, content, whole })
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// As [`read`](Self::read), for a value that may be left out.
-    pub(crate) fn read_if(&mut self, tag: u8) -> Result<Option<&'a [u8]>, Malformed> {
+    pub fn read_if(&mut self, tag: u8) -> Result<Option<&'a [u8]>, Malformed> {
         if self.peek() == Some(tag) { self.read(tag).map(Some) } else { Ok(None) }
     }
 
     /// The values inside the next one.
-    pub(crate) fn enter(&mut self, tag: u8) -> Result<Self, Malformed> {
+    pub fn enter(&mut self, tag: u8) -> Result<Self, Malformed> {
         self.read(tag).map(Self)
     }
 
     /// An INTEGER that is not negative, big-endian, without zeros in front: zero is no bytes.
-    pub(crate) fn unsigned(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn unsigned(&mut self) -> Result<&'a [u8], Malformed> {
         match self.read(INTEGER)? {
             [0] => Ok(&[]),
             // X.690 section 8.3.2: the first nine bits are not all alike.
@@ -70,7 +104,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A BIT STRING of whole bytes.
-    pub(crate) fn bytes_of_bits(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn bytes_of_bits(&mut self) -> Result<&'a [u8], Malformed> {
         match self.read(BIT_STRING)? {
             [0, bytes @ ..] => Ok(bytes),
             _ => Err(Malformed),
@@ -78,12 +112,12 @@ impl<'a> Reader<'a> {
     }
 
     /// All that has not been read yet.
-    pub(crate) fn rest(self) -> &'a [u8] {
+    pub fn rest(self) -> &'a [u8] {
         self.0
     }
 
     /// That nothing is left.
-    pub(crate) fn finish(self) -> Result<(), Malformed> {
+    pub fn finish(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
@@ -103,7 +137,7 @@ fn length(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
 }
 
 /// One value with this tag; its content is `parts`, one after the other.
-pub(crate) fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));
     let digits = len.to_be_bytes();
     let zeros = digits.iter().take_while(|byte| **byte == 0).count();
@@ -121,7 +155,7 @@ pub(crate) fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// An INTEGER from a big-endian number that is not negative.
-pub(crate) fn write_unsigned(number: &[u8]) -> Vec<u8> {
+pub fn write_unsigned(number: &[u8]) -> Vec<u8> {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     let digits = number.get(zeros..).unwrap_or_default();
     let sign: &[u8] = if digits.first().is_none_or(|top| *top >= 0x80) { &[0] } else { &[] };

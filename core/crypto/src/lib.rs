@@ -10,7 +10,7 @@ extern crate alloc;
 
 mod algorithm;
 mod algorithm_identifier;
-mod der;
+pub mod der;
 mod etm;
 mod hash;
 mod job;

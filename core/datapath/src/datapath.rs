@@ -185,6 +185,12 @@ impl Datapath {
         Ok(id)
     }
 
+    /// ESP, IKE and keepalives may arrive at this UDP port, before there is any SA (RFC 3948 section 2). `false` if there are
+    /// too many ports.
+    pub fn listen_encapsulated(&mut self, port: u16) -> bool {
+        self.encap_ports.contains(&port) || self.encap_ports.try_push(port).is_ok()
+    }
+
     fn check(&self, params: &SaParams) -> Result<(), AddSaError> {
         if params.encap.is_some() && params.transform.protocol() == Protocol::Ah {
             return Err(AddSaError::EncapsulatedAh);

@@ -356,6 +356,7 @@ impl Endpoint {
             | Event::IkeRekeyed { .. }
             | Event::NotBegun { .. }
             | Event::Assigned { .. }
+            | Event::Unassigned { .. }
             | Event::Fault { .. }
             | Event::Keys(_) => {}
         }

@@ -59,8 +59,11 @@ pub trait Credentials {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted>;
 
-    /// Whether a connection takes signatures of this kind.
-    fn allows(&self, connection: &Connection, alg: SignatureAlg) -> bool;
+    /// Whether a connection takes signatures of this kind from its peers.
+    fn takes(&self, connection: &Connection, alg: SignatureAlg) -> bool;
+
+    /// The signatures that we make on a connection, the preferred ones first; empty is whatever suits.
+    fn makes(&self, connection: &Connection) -> &[SignatureAlg];
 
     /// Whether a distinguished name is one that the pattern means ([`IdPattern::NameLike`]).
     fn name_matches(&self, pattern: &str, name: &[u8]) -> bool;

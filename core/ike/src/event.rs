@@ -187,6 +187,13 @@ pub enum Event {
         /// What it gave.
         what: Assigned,
     },
+    /// Addresses that the peer gave us are ours no more.
+    Unassigned {
+        /// By which IKE SA.
+        ike: IkeSaId,
+        /// The addresses.
+        addrs: Vec<IpAddr>,
+    },
     /// The peer is at another address or port: UDP-encapsulated SAs of the Child SAs follow it.
     Moved {
         /// Which IKE SA.
@@ -278,6 +285,8 @@ pub struct IkeStatus {
     pub rekey_at: Option<Instant>,
     /// Virtual addresses: ours, or those that the peer has from us.
     pub virtual_addrs: Vec<IpAddr>,
+    /// Name servers that the peer gave us.
+    pub dns: Vec<IpAddr>,
     /// Its Child SAs.
     pub children: Vec<ChildStatus>,
 }

@@ -50,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     apps::xfrm::TARGET,
     apps::capture::TARGET,
     apps::ike::TARGET,
+    apps::swanctl::TARGET,
 ];
 
 /// The target of this name.

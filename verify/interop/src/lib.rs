@@ -1,17 +1,21 @@
-//! Other implementations of IPsec as peers for tests: here, a Linux kernel.
+//! Other implementations of IPsec as peers for tests: a Linux kernel and strongSwan.
 //!
 //! [`Guest`] boots Debian's cloud kernel under QEMU without hardware virtualisation, so that a test has a kernel with ESP
 //! and AH even where the host has none. [`Netns`] is a network namespace of the host that ends with its owner. The program
 //! `kernel-matrix` runs every suite against the guest; `probe` is the part of it that runs inside.
-//! Needs Linux on x86-64 and the Debian packages qemu-system-x86, busybox-static, iproute2 and kmod.
+//! `strongswan-matrix` needs no guest: it runs both sides in namespaces, with the programs that [`run`] and [`Background`]
+//! start there.
+//! Needs Linux on x86-64 and the Debian packages that `cargo xtask test` installs (xtask/src/packages.rs).
 
 mod error;
 mod guest;
 mod netns;
+mod process;
 
 pub use error::{Error, Result};
 pub use guest::{Guest, Images, NetworkSpec, Output};
-pub use netns::Netns;
+pub use netns::{Netns, is_root};
+pub use process::{Background, run};
 
 /// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it.
 pub const ENCAP_PORT: u16 = 4500;

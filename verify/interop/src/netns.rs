@@ -43,6 +43,11 @@ impl Netns {
         }
     }
 
+    /// The process that holds it open, as `ip link set ... netns PID` names a namespace.
+    pub fn pid(&self) -> u32 {
+        self.holder.id()
+    }
+
     /// A command that runs `program` inside. It ends with the thread that starts it, whatever happens to us.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
@@ -78,7 +83,8 @@ impl Drop for Netns {
     }
 }
 
-fn is_root() -> bool {
+/// Whether this process is root.
+pub fn is_root() -> bool {
     // SAFETY: geteuid has no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

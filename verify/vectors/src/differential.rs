@@ -8,6 +8,7 @@ use crate::check::same;
 use crate::kex_contract;
 use crate::random::Random;
 use crate::report::{Family, Report};
+use crate::signature_contract;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
     Outcome, Provider, Providers, Tag,
@@ -21,6 +22,7 @@ pub fn differential(a: &dyn Provider, b: &dyn Provider, seed: u64) -> Report {
     let random = &mut Random(seed);
     report.families.extend([aead(a, b, random), cipher(a, b, random), mac(a, b, random), etm(a, b, random)]);
     report.families.push(kex_contract::differential(a, b, random));
+    report.families.push(signature_contract::differential(a, b, random));
     report
 }
 

@@ -66,6 +66,15 @@ pub const MODERN: &[(&str, usize)] = &[
     ("rfc/8031", 2),
     ("python/modp", 24),
     ("contract/kex", 10),
+    ("wycheproof/rsa_signature", 3106),
+    ("wycheproof/rsa_pss", 1261),
+    ("wycheproof/ecdsa", 3098),
+    ("wycheproof/ecdsa_p1363", 1510),
+    ("wycheproof/ed25519", 151),
+    ("openssl/signatures", 30),
+    ("python/rsa-forgeries", 74),
+    ("contract/signature", 23),
+    ("fips/180-4", 12),
 ];
 
 /// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.
@@ -85,4 +94,5 @@ pub const DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/mac", 144),
     ("differential/etm", 378),
     ("differential/kex", 40),
+    ("differential/signature", 87),
 ];

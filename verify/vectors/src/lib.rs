@@ -22,6 +22,8 @@ mod random;
 mod report;
 mod rfc;
 mod rsp;
+mod signature;
+mod signature_contract;
 mod wycheproof;
 
 pub use algorithms::{aeads, ciphers, macs};
@@ -41,5 +43,7 @@ pub fn conformance(provider: &dyn Provider) -> Report {
     prf::run(provider, &mut report);
     kex::run(provider, &mut report);
     kex_contract::run(provider, &mut report);
+    signature::run(provider, &mut report);
+    signature_contract::run(provider, &mut report);
     report
 }

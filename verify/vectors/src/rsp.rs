@@ -45,7 +45,8 @@ impl Record {
         self.own.contains_key(&name.to_lowercase())
     }
 
-    fn text(&self, name: &str) -> &str {
+    /// A value as it stands.
+    pub(crate) fn text(&self, name: &str) -> &str {
         let name = name.to_lowercase();
         let value = self.own.get(&name).or_else(|| self.inherited.get(&name));
         value.unwrap_or_else(|| panic!("the record at line {} has no {name}", self.line))

@@ -1,6 +1,7 @@
 //! Where packets arrive: from packet sockets and UDP ports through the data path into the TUN interface.
 
 use crate::buffers::Buffers;
+use crate::ike::{Letter, letter};
 use crate::receive::{Arrival, Receiver};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
@@ -20,11 +21,18 @@ pub(super) struct Entry {
     /// Where the inbound SAs end.
     ours: HashSet<IpAddr>,
     reassembler: Reassembler,
+    /// IKE messages that came among other packets.
+    pub(super) inbox: Vec<Letter>,
 }
 
 impl Entry {
     pub(super) fn new(ours: HashSet<IpAddr>, reassembler: Reassembler) -> Self {
-        Self { ours, reassembler }
+        Self { ours, reassembler, inbox: Vec::new() }
+    }
+
+    /// Protected packets may arrive at this address, too.
+    pub(super) fn listen(&mut self, addr: IpAddr) {
+        self.ours.insert(addr);
     }
 
     /// Takes a batch from a packet socket.
@@ -74,6 +82,7 @@ impl Entry {
         for (packet, verdict) in packets.iter_mut().zip(verdicts) {
             match verdict {
                 Inbound::Reassemble => self.reassemble(packet.data(), datapath, tun, now),
+                Inbound::Ike(at) => self.inbox.extend(letter(packet.data(), at.into())),
                 verdict => deliver(packet, verdict, datapath, tun, now),
             }
         }
@@ -110,7 +119,7 @@ fn deliver(packet: &Packet<'_>, verdict: Inbound, datapath: &mut Datapath, tun: 
                 datapath.note_drop(now, DropReason::SendFailed, packet.data());
             }
         }
-        // Nobody here speaks IKE: it is a packet for which there is no SA.
+        // Only UDP ports bring IKE, and what they bring is whole.
         Inbound::Ike(_) => datapath.note_drop(now, DropReason::NoSa, packet.data()),
         // Counted already, or rightly nothing to deliver. What is whole is not asked for again.
         Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => {}

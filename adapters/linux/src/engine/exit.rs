@@ -67,6 +67,11 @@ impl Exit {
         Ok(Self { reassembler, sending })
     }
 
+    /// From now on some packets are signed by AH over IPv4.
+    pub(super) fn settle_idents(&mut self) {
+        self.sending.settles_idents = true;
+    }
+
     /// Makes packets from the TUN interface ready to be protected. The kernel gives an IPv4 packet that is sent without
     /// identification one of its own, after AH has signed it; so it gets one before (RFC 6864 section 4.1 lets the source
     /// choose).

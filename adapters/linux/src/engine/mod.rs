@@ -6,21 +6,27 @@
 mod dummies;
 mod entry;
 mod exit;
+mod home;
 mod keepalive;
 
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::counters::Ledger;
+use crate::ike::{self, IkePorts};
 use crate::raw::Sinks;
 use crate::receive::Receiver;
 use crate::rng::SystemRng;
-use crate::signal::Signals;
+use crate::setup::Live;
+use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error, sys};
 use arrayvec::ArrayVec;
+use casemate::{Endpoint, Notice};
+use casemate_crypto::Provider;
 use casemate_datapath::reassembly::Reassembler;
-use casemate_datapath::{Datapath, Direction, DropReason, Event, Outbound, SaId};
+use casemate_datapath::{Direction, DropReason, Outbound, SaId};
+use casemate_ike::{Credentials, Event, IkeSaId, Path, Settings};
 use casemate_sa::{Instant, Limits, Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
@@ -28,9 +34,11 @@ use dummies::Dummies;
 pub use dummies::DummyTraffic;
 use entry::Entry;
 use exit::Exit;
+pub use home::Home;
 use keepalive::Keepalives;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How often what depends on time alone is looked after.
@@ -41,28 +49,38 @@ pub trait Attendant {
     /// Readable when the attendant wants to be called.
     fn wake(&self) -> BorrowedFd<'_>;
     /// Called then. Packets wait meanwhile.
-    fn attend(&mut self, datapath: &Datapath, now: Instant);
-    /// Something that the data path reports.
-    fn event(&mut self, datapath: &Datapath, event: &Event);
+    fn attend(&mut self, home: &mut Home);
+    /// SIGHUP has come; `false` if that is to end the program.
+    fn reload(&mut self, home: &mut Home) -> bool;
+    /// Something that the endpoint reports.
+    fn notice(&mut self, endpoint: &Endpoint, notice: &Notice);
     /// Something that went wrong with the system, in words. May come often.
     fn trouble(&mut self, what: String);
 }
 
 /// What an engine is made from.
 pub struct Parts {
-    /// The data path, with its SAs and policies.
-    pub datapath: Datapath,
+    /// Data path and IKE, with their SAs, policies and connections.
+    pub endpoint: Endpoint,
     /// Its clock.
     pub clock: Clock,
     /// Its randomness.
     pub rng: SystemRng,
+    /// Its algorithms.
+    pub providers: Vec<&'static dyn Provider>,
+    /// Its keys and certificates.
+    pub credentials: Rc<dyn Credentials>,
+    /// Whether it speaks IKE.
+    pub speaks_ike: bool,
     /// Sizes of what is allocated here.
     pub limits: Limits,
     /// The TUN interface.
     pub tun: Tun,
+    /// What was changed in the system.
+    pub live: Live,
     /// What our own packets carry.
     pub mark: u32,
-    /// The SAs as they were added.
+    /// The SAs with manual keys, as they were added.
     pub sas: Vec<(SaId, SaParams)>,
     /// Dummy packets, if any are wanted.
     pub dummies: Option<DummyTraffic>,
@@ -74,40 +92,52 @@ pub struct Parts {
 
 /// The engine.
 pub struct Engine {
-    datapath: Datapath,
-    clock: Clock,
-    rng: SystemRng,
+    home: Home,
     buffers: Buffers,
     exit: Exit,
     entry: Entry,
     tun: Tun,
+    live: Live,
     receivers: Vec<Receiver>,
+    /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
     ports: Vec<UdpPort>,
+    ike: Option<IkePorts>,
     keepalives: Keepalives,
     dummies: Option<Dummies>,
     ledger: Option<Ledger>,
     signals: Signals,
     last_tick: Instant,
+    /// The state of the policies that the system follows.
+    followed: u64,
+    /// Peers of Child SAs, for reverse path filters.
+    peers: Vec<IpAddr>,
     _sinks: Sinks,
 }
 
 impl Engine {
-    /// Opens the sockets that the SAs need.
+    /// Opens the sockets that the SAs and IKE need.
     pub fn new(parts: Parts) -> Result<Self, Error> {
-        let Parts { datapath, clock, mut rng, limits, tun, mark, sas, dummies, ledger, signals } = parts;
+        let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
+        let Parts { limits, tun, live, mark, sas, dummies, ledger, signals, .. } = parts;
         let _sinks = Sinks::open()?;
-        let inbound =
-            |(id, sa): &(SaId, SaParams)| (id.direction() == Direction::Inbound).then(|| sa.clone());
-        let inbound: Vec<SaParams> = sas.iter().filter_map(inbound).collect();
+        let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
             .into_iter()
-            .filter(|version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (*version == IpVersion::V4)))
+            .filter(|version| speaks_ike || of_version(*version))
             .map(|version| Receiver::open(version, tun.index()))
             .collect::<Result<_, _>>()?;
-        let mut ports = Vec::new();
-        for port in encap_ports(&sas) {
-            ports.extend(UdpPort::open_both(port)?);
+        let mut numbers = encap_ports(&sas);
+        if speaks_ike {
+            let natt = Settings::SERVER.natt_port;
+            endpoint.datapath_mut().listen_encapsulated(natt);
+            numbers.extend(Some(natt).filter(|natt| !numbers.contains(natt)));
         }
+        let mut ports = Vec::new();
+        for number in numbers {
+            ports.extend(UdpPort::open_both(number)?);
+        }
+        ports.iter().try_for_each(|port| port.set_mark(mark))?;
+        let ike = if speaks_ike { Some(IkePorts::open(mark)?) } else { None };
         let signs_v4 = |(id, sa): &(SaId, SaParams)| {
             id.direction() == Direction::Outbound
                 && sa.transform.protocol() == Protocol::Ah
@@ -115,19 +145,22 @@ impl Engine {
         };
         let reassembler = || Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
         let first_ident = rng.secret_u64() as u32;
+        let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
         Ok(Self {
             exit: Exit::new(mark, reassembler(), first_ident, sas.iter().any(signs_v4))?,
-            entry: Entry::new(inbound.iter().map(|sa| sa.dst).collect(), reassembler()),
+            entry: Entry::new(inbound.map(|(_, sa)| sa.dst).collect(), reassembler()),
             keepalives: Keepalives::new(&sas),
             dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
             last_tick: Instant::ZERO,
-            datapath,
-            clock,
-            rng,
+            followed: 0,
+            peers: Vec::new(),
+            home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
             tun,
+            live,
             receivers,
             ports,
+            ike,
             ledger,
             signals,
             _sinks,
@@ -138,28 +171,33 @@ impl Engine {
     pub fn run(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
         loop {
             let ready = self.wait(attendant)?;
-            let now = self.clock.now();
+            let now = self.home.now();
             let mut ready = ready.into_iter();
             let mut next = || ready.next().unwrap_or(false);
-            if next() {
+            if next() && self.obey_signal(attendant) {
                 return Ok(());
             }
             if next() {
-                attendant.attend(&self.datapath, now);
+                attendant.attend(&mut self.home);
             }
             if next() {
                 self.outbound_round(now)?;
             }
-            for receiver in &self.receivers {
+            let Self { receivers, ports, ike, home, buffers, entry, tun, .. } = self;
+            for receiver in receivers {
                 if next() {
-                    let (buffers, datapath) = (&mut self.buffers, &mut self.datapath);
-                    self.entry.take_from(receiver, buffers, datapath, &mut self.tun, now)?;
+                    entry.take_from(receiver, buffers, home.endpoint.datapath_mut(), tun, now)?;
                 }
             }
-            for port in &mut self.ports {
+            for port in ports {
                 if next() {
-                    let (buffers, datapath) = (&mut self.buffers, &mut self.datapath);
-                    self.entry.take_from_port(port, buffers, datapath, &mut self.tun, now)?;
+                    entry.take_from_port(port, buffers, home.endpoint.datapath_mut(), tun, now)?;
+                }
+            }
+            for port in ike.iter_mut().flat_map(|ike| &mut ike.0) {
+                if next() {
+                    let received = IkePorts::receive(port, buffers, &mut entry.inbox);
+                    received.map_err(|error| Error::new("IKE port", error))?;
                 }
             }
             self.send_dummies(now);
@@ -167,40 +205,64 @@ impl Engine {
         }
     }
 
-    /// Ends an orderly run: counters that were reserved and not used are given back.
-    pub fn close(mut self) -> Result<(), Error> {
-        match self.ledger.take() {
-            None => Ok(()),
-            Some(ledger) => {
-                ledger.close(&mut self.datapath).map_err(|error| Error::other("counters", error.to_string()))
-            }
+    /// Whether it is the end.
+    fn obey_signal(&mut self, attendant: &mut dyn Attendant) -> bool {
+        match self.signals.take() {
+            None => false,
+            Some(Signal::Hangup) => !attendant.reload(&mut self.home),
+            Some(Signal::End) => true,
         }
     }
 
-    /// The data path, to look at.
-    pub fn datapath(&self) -> &Datapath {
-        &self.datapath
+    /// Ends an orderly run: peers are told, and counters that were reserved and not used are given back.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.say_goodbye();
+        match self.ledger.take() {
+            None => Ok(()),
+            Some(ledger) => ledger
+                .close(self.home.endpoint.datapath_mut())
+                .map_err(|error| Error::other("counters", error.to_string())),
+        }
     }
 
-    /// Waits for something to do. Signals, attendant, TUN, receivers, ports, in this order.
+    /// Closes every IKE SA. An answer is not waited for: a peer that does not hear it finds out by itself.
+    fn say_goodbye(&mut self) {
+        let all: Vec<IkeSaId> = self.home.endpoint.ike().status().map(|sa| sa.id).collect();
+        for ike in all {
+            self.home.with(|endpoint, means| endpoint.terminate(ike, means));
+        }
+        self.send_letters(&mut |_| {});
+    }
+
+    /// The endpoint, to be told something before packets move.
+    pub fn home(&mut self) -> &mut Home {
+        &mut self.home
+    }
+
+    /// Waits for something to do. Signals, attendant, TUN, receivers, ports, ports of IKE, in this order.
     fn wait(&self, attendant: &dyn Attendant) -> Result<ArrayVec<bool, 32>, Error> {
         let mut fds: ArrayVec<BorrowedFd<'_>, 32> = ArrayVec::new();
         fds.push(self.signals.as_fd());
         fds.push(attendant.wake());
         fds.push(self.tun.as_fd());
+        let ike = self.ike.iter().flat_map(|ike| &ike.0).map(AsFd::as_fd);
         let others = self.receivers.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        // Two receivers and eight ports of two IP versions at most: `EncapPorts` of the data path.
-        fds.extend(others.take(fds.remaining_capacity()));
+        // Two receivers, two ports of IKE, and eight ports of two IP versions at most: `EncapPorts` of the data path.
+        fds.extend(others.chain(ike).take(fds.remaining_capacity()));
         let mut ready: ArrayVec<bool, 32> = fds.iter().map(|_| false).collect();
-        let now = self.clock.now();
-        let timeout = self.dummies.as_ref().map_or(TICK, |dummies| dummies.wait(now).min(TICK));
+        let now = self.home.now();
+        let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
+        let due = self.home.endpoint.due().map(|due| due.since(now));
+        let timeout = dummies.into_iter().chain(due).fold(TICK, Duration::min);
         sys::poll_readable(&fds, &mut ready, timeout).map_err(|error| Error::new("poll", error))?;
         Ok(ready)
     }
 
     /// Takes a batch from the TUN interface and sends what becomes of it.
     fn outbound_round(&mut self, now: Instant) -> Result<(), Error> {
-        let Self { datapath, rng, buffers, exit, tun, .. } = self;
+        let Self { home, buffers, exit, tun, .. } = self;
+        let Home { endpoint, rng, .. } = home;
+        let datapath = endpoint.datapath_mut();
         let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
         for buffer in buffers.slices() {
             match tun.receive(buffer) {
@@ -219,7 +281,9 @@ impl Engine {
 
     /// Sends the dummy packets that are due, as many as a round of others may have.
     fn send_dummies(&mut self, now: Instant) {
-        let Self { dummies: Some(dummies), datapath, rng, buffers, exit, tun, .. } = self else { return };
+        let Self { dummies: Some(dummies), home, buffers, exit, tun, .. } = self else { return };
+        let Home { endpoint, rng, .. } = home;
+        let datapath = endpoint.datapath_mut();
         for _ in 0..BATCH {
             let Some((sa, len)) = dummies.next(now, rng) else { return };
             let mut packets = buffers.packets(&[len]);
@@ -231,14 +295,23 @@ impl Engine {
 
     /// Everything beside packets.
     fn look_after(&mut self, attendant: &mut dyn Attendant, now: Instant) {
-        let datapath = &mut self.datapath;
+        for (path, mut message) in std::mem::take(&mut self.entry.inbox) {
+            self.home.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
+        }
+        self.home.with(Endpoint::serve);
+        self.send_letters(&mut |what| attendant.trouble(what));
+        let datapath = self.home.endpoint.datapath_mut();
         let (sealed, unreserved) = self.exit.take_tally();
         let kept = self.ledger.as_mut().and_then(|ledger| ledger.keep(datapath, sealed, unreserved));
         if let Some(Err(error)) = kept {
             attendant.trouble(format!("counters could not be written down: {error}"));
         }
-        while let Some(event) = datapath.next_event() {
-            attendant.event(datapath, &event);
+        while let Some(notice) = self.home.endpoint.next_notice() {
+            self.heed(&notice, attendant);
+            attendant.notice(&self.home.endpoint, &notice);
+        }
+        if let Err(error) = self.follow_policies() {
+            attendant.trouble(format!("the system does not follow the policies: {error}"));
         }
         if let Some(trouble) = self.exit.take_trouble() {
             attendant.trouble(trouble);
@@ -249,12 +322,67 @@ impl Engine {
         }
     }
 
+    /// Sends what IKE has to say.
+    fn send_letters(&mut self, trouble: &mut dyn FnMut(String)) {
+        while let Some(transmit) = self.home.endpoint.next_transmit() {
+            let of_ike = self.ike.iter().flat_map(|ike| &ike.0);
+            if let Err(error) = ike::send(of_ike.chain(&self.ports), &transmit) {
+                let Path { local, remote } = transmit.path;
+                trouble(format!("IKE message from {local} to {remote}: {error}"));
+            }
+        }
+    }
+
+    /// Does in the system what Child SAs and virtual addresses ask for.
+    fn heed(&mut self, notice: &Notice, attendant: &mut dyn Attendant) {
+        let Notice::Ike(event) = notice else { return };
+        match event {
+            Event::ChildUp(up) => {
+                self.entry.listen(up.inbound.dst);
+                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
+                    self.exit.settle_idents();
+                }
+                if !self.peers.contains(&up.outbound.dst) {
+                    self.peers.push(up.outbound.dst);
+                }
+            }
+            Event::Assigned { what, .. } => {
+                for addr in &what.addrs {
+                    if let Err(error) = self.live.add_address(*addr) {
+                        attendant.trouble(error.to_string());
+                    }
+                }
+                // Its routes may prefer the new address as their source.
+                self.followed = self.followed.wrapping_sub(1);
+            }
+            Event::Unassigned { addrs, .. } => {
+                for addr in addrs {
+                    if let Err(error) = self.live.remove_address(*addr) {
+                        attendant.trouble(error.to_string());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Leads traffic where the policies say, if they have changed.
+    fn follow_policies(&mut self) -> Result<(), Error> {
+        let changes = self.home.endpoint.policy_changes();
+        if changes == self.followed {
+            return Ok(());
+        }
+        self.followed = changes;
+        self.live.follow(self.home.endpoint.datapath(), &self.peers)
+    }
+
     fn tick(&mut self, now: Instant) {
         let late = self.exit.expire(now).saturating_add(self.entry.expire(now));
+        let datapath = self.home.endpoint.datapath_mut();
         for _ in 0..late {
-            self.datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
+            datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
         }
-        self.keepalives.send_due(&mut self.datapath, &self.exit, now);
+        self.keepalives.send_due(datapath, &self.exit, now);
     }
 }
 

@@ -64,6 +64,47 @@ pub(super) fn suite(encryption: Encryption, integrity: Option<MacAlg>) -> Option
     }
 }
 
+/// Both columns for a suite: what [`encryption`] and [`integrity`] read. Wireshark wants them to the letter, RFC included.
+pub(crate) fn names(suite: SkSuite) -> (String, &'static str) {
+    match suite {
+        SkSuite::Combined(alg) => (combined_name(alg), "NONE [RFC4306]"),
+        SkSuite::Separate(cipher, mac) => (cipher_name(cipher), mac_name(mac)),
+    }
+}
+
+fn combined_name(alg: AeadAlg) -> String {
+    match alg {
+        AeadAlg::AesGcm { bits, icv } => {
+            format!("AES-GCM-{} with {icv} octet ICV [RFC5282]", bits.bits())
+        }
+        AeadAlg::AesCcm { bits, icv } => {
+            format!("AES-CCM-{} with {icv} octet ICV [RFC5282]", bits.bits())
+        }
+        AeadAlg::ChaCha20Poly1305 => "CHACHA20_POLY1305".into(),
+    }
+}
+
+fn cipher_name(cipher: CipherAlg) -> String {
+    match cipher {
+        CipherAlg::AesCbc(bits) => format!("AES-CBC-{} [RFC3602]", bits.bits()),
+        CipherAlg::AesCtr(bits) => format!("AES-CTR-{} [RFC5930]", bits.bits()),
+        CipherAlg::TripleDesCbc => "3DES [RFC2451]".into(),
+        CipherAlg::DesCbc | CipherAlg::Null => cipher.to_string(),
+    }
+}
+
+fn mac_name(mac: MacAlg) -> &'static str {
+    match mac.kind() {
+        MacKind::HmacMd5 => "HMAC_MD5_96 [RFC2403]",
+        MacKind::HmacSha1 => "HMAC_SHA1_96 [RFC2404]",
+        MacKind::HmacSha256 => "HMAC_SHA2_256_128 [RFC4868]",
+        MacKind::HmacSha384 => "HMAC_SHA2_384_192 [RFC4868]",
+        MacKind::HmacSha512 => "HMAC_SHA2_512_256 [RFC4868]",
+        MacKind::AesXcbc => "AES_XCBC_96",
+        MacKind::AesCmac | MacKind::AesGmac(_) => "AES_CMAC_96",
+    }
+}
+
 /// The name without the RFC behind it.
 fn plain(name: &str) -> &str {
     name.split_once(" [").map_or(name, |(name, _)| name).trim()

@@ -1,6 +1,6 @@
 //! IKE messages in captures: keys from a file, and what the messages say. Called by `casemate inspect`.
 
-mod algorithm;
+pub(crate) mod algorithm;
 pub mod decode;
 mod json;
 pub mod keys;

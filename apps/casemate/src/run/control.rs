@@ -1,26 +1,44 @@
-//! The control socket: whoever connects gets the status of this instance as one JSON object.
+//! The control socket: whoever connects says in one line what is wanted, and gets the answer.
 //!
-//! A thread of its own talks to clients, so that a slow one never holds up packets: the loop only takes a snapshot.
+//! Each client has a thread of its own, so that a slow one never holds up packets: the loop only hands answers over.
 
-use crate::status::Snapshot;
+use crate::control::Request;
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a client may take to read.
+/// How long a client may take to write, or to read.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// More clients at a time are turned away.
+const MAX_CLIENTS: usize = 32;
+/// A longer request is none.
+const MAX_REQUEST: u64 = 4_096;
+/// Lines of a log that may wait for a client; one that reads more slowly is left.
+const MAX_WAITING: usize = 4_096;
+
+/// Where the answer to a client goes: lines, until it is dropped.
+pub(super) struct Reply(SyncSender<String>);
+
+impl Reply {
+    /// Hands a line over; `false` if the client is gone, or too slow.
+    pub(super) fn send(&self, line: String) -> bool {
+        self.0.try_send(line).is_ok()
+    }
+}
 
 /// The loop's end of the control socket.
 pub(super) struct Control {
     wake: UnixStream,
-    snapshots: SyncSender<Box<Snapshot>>,
+    requests: Receiver<(Request, Reply)>,
     path: PathBuf,
 }
 
@@ -37,24 +55,22 @@ impl Control {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
         let (wake, bell) = UnixStream::pair().map_err(failed)?;
         wake.set_nonblocking(true).map_err(failed)?;
-        let (snapshots, taken) = sync_channel(1);
-        thread::spawn(move || serve(&listener, &bell, &taken));
-        Ok(Self { wake, snapshots, path })
+        let (sender, requests) = channel();
+        thread::spawn(move || serve(&listener, &Arc::new(bell), &sender));
+        Ok(Self { wake, requests, path })
     }
 
-    /// Readable when a client wants a snapshot.
+    /// Readable when a client wants something.
     pub(super) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Hands the snapshot to the client.
-    pub(super) fn answer(&mut self, snapshot: Snapshot) {
-        let mut rings = [0; 16];
-        let rung = (&self.wake).read(&mut rings);
-        if rung.is_ok_and(|count| count > 0) {
-            // One client is served at a time, so there is room; if its thread is gone, nobody waits.
-            let _ = self.snapshots.try_send(Box::new(snapshot));
-        }
+    /// What clients want.
+    pub(super) fn requests(&mut self) -> Vec<(Request, Reply)> {
+        let mut rings = [0; 64];
+        // One ring for each request; whether any is left over does not matter.
+        let _ = (&self.wake).read(&mut rings);
+        self.requests.try_iter().collect()
     }
 }
 
@@ -65,18 +81,40 @@ impl Drop for Control {
     }
 }
 
-fn serve(listener: &UnixListener, mut bell: &UnixStream, snapshots: &Receiver<Box<Snapshot>>) {
+fn serve(listener: &UnixListener, bell: &Arc<UnixStream>, requests: &Sender<(Request, Reply)>) {
+    let clients = Arc::new(AtomicUsize::new(0));
     for client in listener.incoming() {
-        // The loop is gone when the bell or the snapshots are.
-        let Ok(mut client) = client else { continue };
-        if bell.write_all(b"!").is_err() {
-            return;
+        let Ok(client) = client else { continue };
+        if clients.fetch_add(1, Ordering::SeqCst) >= MAX_CLIENTS {
+            clients.fetch_sub(1, Ordering::SeqCst);
+            continue;
         }
-        let Ok(snapshot) = snapshots.recv() else { return };
-        let text = snapshot.to_json().to_string();
-        if client.set_write_timeout(Some(PATIENCE)).is_ok() {
-            // A client that does not read gets nothing.
-            let _ = client.write_all(text.as_bytes());
-        }
+        let (bell, requests, clients) = (Arc::clone(bell), requests.clone(), Arc::clone(&clients));
+        thread::spawn(move || {
+            // A client that does not write or does not read gets nothing.
+            let _ = talk(&client, &bell, &requests);
+            clients.fetch_sub(1, Ordering::SeqCst);
+        });
     }
+}
+
+fn talk(
+    mut client: &UnixStream,
+    mut bell: &UnixStream,
+    requests: &Sender<(Request, Reply)>,
+) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(client.take(MAX_REQUEST)).read_line(&mut line)?;
+    let Some(request) = Request::from_line(&line) else { return Ok(()) };
+    let (sender, lines) = sync_channel(MAX_WAITING);
+    // The loop is gone when the bell or the other end of the channel is.
+    requests.send((request, Reply(sender))).map_err(io::Error::other)?;
+    bell.write_all(b"!")?;
+    for line in lines {
+        client.write_all(line.as_bytes())?;
+        client.write_all(b"\n")?;
+    }
+    Ok(())
 }

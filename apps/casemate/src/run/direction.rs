@@ -9,6 +9,7 @@ use casemate_sa::SaParams;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::path::Path;
 
 /// An SA of the file with its direction.
 pub(super) type DirectedSa = (Direction, Located<SaParams>);
@@ -44,7 +45,7 @@ fn asks_for(policy: &Policy, sa: &SaParams) -> bool {
 }
 
 /// Refuses SAs that would use an IV twice after a restart (RFC 4106 section 2).
-pub(super) fn check_counters(sas: &[DirectedSa], args: &RunArgs) -> Result<(), Failure> {
+pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) -> Result<(), Failure> {
     if args.counters.is_some() {
         return Ok(());
     }
@@ -57,7 +58,7 @@ pub(super) fn check_counters(sas: &[DirectedSa], args: &RunArgs) -> Result<(), F
             text,
             "{}:{}: spi {} has a counter-mode cipher, whose IVs would repeat after a restart: `--counters FILE` was \
              expected, with a file on a disk that lasts, such as /var/lib/casemate/counters",
-            args.xfrm.display(),
+            path.display(),
             sa.line,
             sa.value.spi
         );
@@ -107,7 +108,9 @@ mod tests {
     #[test]
     fn counter_modes_need_a_counter_file() {
         let args = |counters: Option<&str>| RunArgs {
-            xfrm: PathBuf::from("a.xfrm"),
+            config: None,
+            xfrm: Some(PathBuf::from("a.xfrm")),
+            save_keys: None,
             counters: counters.map(PathBuf::from),
             dry_run: false,
             dummy_packets: None,
@@ -115,11 +118,11 @@ mod tests {
         };
         let file = XfrmFile::parse(STATES.as_bytes()).unwrap();
         let sas = decide(&file, &["192.0.2.2".parse().unwrap()]);
-        let failure = check_counters(&sas, &args(None)).unwrap_err();
+        let failure = check_counters(&sas, Path::new("a.xfrm"), &args(None)).unwrap_err();
         let text = failure.to_string();
         assert!(text.starts_with("casemate: a.xfrm:2: spi 0x00001002 has a counter-mode cipher"), "{text}");
         assert_eq!(text.lines().count(), 1, "an inbound SA uses no IV of ours: {text}");
         assert!(matches!(failure, Failure::BadInput(_)));
-        assert_eq!(check_counters(&sas, &args(Some("c"))), Ok(()));
+        assert_eq!(check_counters(&sas, Path::new("a.xfrm"), &args(Some("c"))), Ok(()));
     }
 }

@@ -1,25 +1,36 @@
 //! The state of an instance at one moment, and its form as JSON.
 
+use super::ike::IkeSnapshot;
 use crate::cli::RunArgs;
-use casemate_datapath::{Datapath, Direction, SaId, SaStatus};
+use casemate::Endpoint;
+use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_sa::{Bounds, Instant};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// What an instance knows of itself beside its data path.
 #[derive(Debug, Clone)]
 pub struct Identity {
     tun: String,
-    xfrm: String,
+    xfrm: Option<String>,
+    config: Option<String>,
     counters: Option<String>,
     providers: HashMap<SaId, String>,
 }
 
 impl Identity {
-    /// From the command line, and the providers' names by SA.
-    pub fn new(args: &RunArgs, providers: HashMap<SaId, String>) -> Self {
+    /// With manual keys: from the command line, and the providers' names by SA.
+    pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
-        Self { tun: args.tun.clone(), xfrm: args.xfrm.display().to_string(), counters, providers }
+        let xfrm = Some(path.display().to_string());
+        Self { tun: args.tun.clone(), xfrm, config: None, counters, providers }
+    }
+
+    /// With IKE.
+    pub fn of_config(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
+        let config = Some(path.display().to_string());
+        Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers }
     }
 }
 
@@ -32,11 +43,13 @@ pub struct Snapshot {
     policies: Vec<(Direction, String, String, u32)>,
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
+    ike: IkeSnapshot,
 }
 
 impl Snapshot {
     /// Copies everything that can be told.
-    pub fn take(datapath: &Datapath, identity: &Identity, now: Instant) -> Self {
+    pub fn take(endpoint: &Endpoint, identity: &Identity, now: Instant) -> Self {
+        let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
             datapath.policies(direction).map(move |(_, policy)| {
                 (direction, policy.selector.to_string(), policy.action.to_string(), policy.priority)
@@ -49,12 +62,13 @@ impl Snapshot {
             policies: policies.collect(),
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
+            ike: IkeSnapshot::take(endpoint),
         }
     }
 
     /// As `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let Identity { tun, xfrm, counters, .. } = &self.identity;
+        let Identity { tun, xfrm, config, counters, .. } = &self.identity;
         let policy = |(direction, selector, action, priority): &(Direction, String, String, u32)| {
             json!({
                 "direction": word(*direction),
@@ -70,12 +84,15 @@ impl Snapshot {
             "pid": std::process::id(),
             "tun": tun,
             "xfrm": xfrm,
+            "config": config,
             "counters": counters,
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
             "sas": self.sas.iter().map(|sa| self.sa(sa)).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
+            "ike_sas": self.ike.sas(self.at, &self.sas),
+            "ike_faults": self.ike.faults(),
         })
     }
 
@@ -137,6 +154,6 @@ fn word(direction: Direction) -> &'static str {
 }
 
 /// With milliseconds.
-fn seconds(duration: std::time::Duration) -> f64 {
+pub(super) fn seconds(duration: std::time::Duration) -> f64 {
     duration.as_millis() as f64 / 1_000.0
 }

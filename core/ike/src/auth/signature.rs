@@ -37,7 +37,7 @@ impl OwnSignature {
     ) -> Result<Self, StateFault> {
         let signed = octets.concat(env.providers)?;
         let kind = own.key.public_key().kind();
-        let (alg, method) = choose(kind, hashes, |alg| env.credentials.allows(connection, alg))?;
+        let (alg, method) = choose(kind, hashes, env.credentials.makes(connection))?;
         let mut value = own.key.sign(alg, &signed, env.rng).map_err(|_| StateFault::Provider)?;
         if let (AuthMethod::ECDSA_256 | AuthMethod::ECDSA_384 | AuthMethod::ECDSA_521, KeyKind::Ec(curve)) =
             (method, kind)
@@ -62,15 +62,16 @@ impl OwnSignature {
 fn choose(
     kind: KeyKind,
     hashes: &[u16],
-    allows: impl Fn(SignatureAlg) -> bool,
+    configured: &[SignatureAlg],
 ) -> Result<(SignatureAlg, AuthMethod), StateFault> {
     if hashes.is_empty() {
         return without_rfc7427(kind);
     }
-    let candidates = candidates(kind);
-    let suits = |alg: &SignatureAlg| hashes.contains(&alg.hash_id()) && !alg.uses_sha1() && allows(*alg);
-    let alg = candidates.into_iter().find(suits).ok_or(StateFault::SignatureAlgorithm)?;
-    Ok((alg, AuthMethod::DIGITAL_SIGNATURE))
+    let usual = candidates(kind);
+    let candidates = if configured.is_empty() { &*usual } else { configured };
+    let suits = |alg: &&SignatureAlg| alg.fits(kind) && hashes.contains(&alg.hash_id()) && !alg.uses_sha1();
+    let alg = candidates.iter().find(suits).ok_or(StateFault::SignatureAlgorithm)?;
+    Ok((*alg, AuthMethod::DIGITAL_SIGNATURE))
 }
 
 /// In order of preference. RFC 8247 section 3.2: RSASSA-PSS rather than PKCS1; the hash as strong as the curve.
@@ -114,7 +115,7 @@ pub(super) fn verify(
     let key = env.credentials.peer_key(connection, &shown, env.providers);
     let key = key.map_err(|_| StateFault::Certificate)?;
     let (alg, value) = read(claim, key.kind())?;
-    if alg.uses_sha1() || !env.credentials.allows(connection, alg) {
+    if alg.uses_sha1() || !env.credentials.takes(connection, alg) {
         return Err(StateFault::SignatureAlgorithm);
     }
     let signed = octets.concat(env.providers)?;

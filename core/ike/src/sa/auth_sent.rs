@@ -194,7 +194,6 @@ impl AuthSent {
         let Self { link, init, first, others, .. } = *self;
         let assigned = content.cp.map(|cp| virtual_ip::read_reply(&cp)).unwrap_or_default();
         let ends = ends_with(head, &assigned);
-        let own_vips = assigned.addrs.clone();
         let mut tasks: VecDeque<Task> = others.into_iter().map(|wish| Task::Child(Box::new(wish))).collect();
         let mut children = Vec::new();
         if let Some(mut first) = first {
@@ -225,10 +224,10 @@ impl AuthSent {
             }
         }
         if !assigned.addrs.is_empty() {
-            cx.event(Event::Assigned { ike: head.id, what: assigned });
+            cx.event(Event::Assigned { ike: head.id, what: assigned.clone() });
         }
         let leased = Vec::new();
-        let parentage = Parentage { peer, nat: init.nat, ends, leased, own_vips, children };
+        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children };
         let mut established = Box::new(Established::new(head, link, parentage, cx));
         established.tasks.extend(tasks);
         established.proceed(head, cx)

@@ -7,7 +7,7 @@ use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
 use crate::config::OnClose;
 use crate::nat::Nat;
-use crate::{ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
+use crate::{Assigned, ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -28,8 +28,8 @@ pub(crate) struct Parentage {
     pub(crate) ends: Ends,
     /// Addresses that the peer has from us.
     pub(crate) leased: Vec<IpAddr>,
-    /// Addresses that we have from the peer.
-    pub(crate) own_vips: Vec<IpAddr>,
+    /// What we have from the peer.
+    pub(crate) assigned: Assigned,
     pub(crate) children: Vec<ChildSa>,
 }
 
@@ -340,11 +340,14 @@ impl Established {
         }
         parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
         parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !parentage.assigned.addrs.is_empty() {
+            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.assigned.addrs });
+        }
         State::Closed(why)
     }
 
     pub(crate) fn fill(&self, status: &mut IkeStatus) {
-        let Parentage { peer, nat, leased, own_vips, children, .. } = &self.parentage;
+        let Parentage { peer, nat, leased, assigned, children, .. } = &self.parentage;
         status.state = match self.phase {
             Phase::Open => "established",
             Phase::Replaced => "rekeyed",
@@ -355,7 +358,9 @@ impl Established {
         status.nat = (nat.local, nat.remote);
         status.established = Some(self.since);
         status.rekey_at = self.rekey_at;
-        status.virtual_addrs = if own_vips.is_empty() { leased.clone() } else { own_vips.clone() };
+        let own = &assigned.addrs;
+        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
+        status.dns = assigned.dns.clone();
         status.children = children.iter().map(ChildSa::status).collect();
     }
 }

@@ -10,7 +10,7 @@ use crate::credentials::id_matches;
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
 use crate::negotiate::IkeSuite;
-use crate::{Down, PeerFault, StateFault};
+use crate::{Assigned, Down, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -246,8 +246,8 @@ impl HalfOpen {
                 }
             }
         }
-        let (leased, own_vips) = (leased.addrs, Vec::new());
-        let parentage = Parentage { peer, nat: init.nat, ends, leased, own_vips, children };
+        let (leased, assigned) = (leased.addrs, Assigned::default());
+        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children };
         State::Established(Box::new(Established::new(head, link, parentage, cx)))
     }
 }

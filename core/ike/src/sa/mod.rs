@@ -289,6 +289,7 @@ impl IkeSa {
             established: None,
             rekey_at: None,
             virtual_addrs: Vec::new(),
+            dns: Vec::new(),
             children: Vec::new(),
         };
         match &self.state {

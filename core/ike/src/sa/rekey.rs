@@ -6,7 +6,7 @@ use super::{Cx, Effect, Established, Head, IkeSa, Link, Parentage, Role, State, 
 use crate::keymat::{Nonces, SaKeys};
 use crate::message::{Content, Window, need};
 use crate::negotiate::{Chosen, IkeSuite, Offer, accepted, choose, with_reprs};
-use crate::{Down, IkeSaId, PeerFault, StateFault};
+use crate::{Assigned, Down, IkeSaId, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
@@ -253,9 +253,9 @@ impl Established {
 
     /// Takes over what another IKE SA left.
     pub(crate) fn adopt(&mut self, heritage: Parentage) {
-        let Parentage { leased, own_vips, children, .. } = heritage;
+        let Parentage { leased, assigned, children, .. } = heritage;
         self.parentage.leased.extend(leased);
-        self.parentage.own_vips.extend(own_vips);
+        self.parentage.assigned = assigned;
         self.parentage.children.extend(children);
     }
 }
@@ -268,7 +268,7 @@ impl Parentage {
             nat: self.nat,
             ends: self.ends.clone(),
             leased: Vec::new(),
-            own_vips: Vec::new(),
+            assigned: Assigned::default(),
             children: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 
 use super::{Source, hash};
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{
     Curve, HashAlg, PublicKey, Rng, SecretBytes, SignatureAlg, SignatureError, SigningKey, ecdsa_from_fixed,
@@ -79,8 +80,7 @@ where
 fn number(curve: Curve, alg: HashAlg, message: &[u8]) -> Option<Vec<u8>> {
     let digest = hash(alg, &[message])?;
     let digest = digest.as_slice();
-    let mut number = Vec::new();
-    number.resize(curve.field_len().saturating_sub(digest.len()), 0);
+    let mut number = vec![0; curve.field_len().saturating_sub(digest.len())];
     number.extend_from_slice(digest);
     Some(number)
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod capture;
 pub(crate) mod ike;
+pub(crate) mod swanctl;
 pub(crate) mod xfrm;

@@ -4,12 +4,16 @@
 //!     probe serve PORT            take scripts from the host (guest only)
 //!     probe echo                  answer TCP connections with what they send
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
+//!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost
+//!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request again and again, each with another SPI
 //!     probe tcp SRC DST BYTES     send bytes over TCP to `probe echo` and demand them back
 //! ```
 //! SIZE is a number of bytes or a range such as 1-100.
 
 mod echo;
 mod encap;
+mod flow;
+mod half_open;
 mod ping;
 mod serve;
 
@@ -48,8 +52,14 @@ fn exchange(words: &[&str]) -> Result<String> {
             }
             ping::ping(address(from)?, address(to)?, &all)
         }
+        ["flow", from, to] => flow::run(address(from)?, address(to)?),
+        ["half-open", from, to, request, count] => {
+            half_open::send(address(from)?, address(to)?, request, number(count)?)
+        }
         ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
-        _ => Err(Error::new("usage: probe serve PORT | echo | ping SRC DST SIZE... | tcp SRC DST BYTES")),
+        _ => Err(Error::new(
+            "usage: probe serve PORT | echo | ping SRC DST SIZE... | flow SRC DST | tcp SRC DST BYTES",
+        )),
     }
 }
 

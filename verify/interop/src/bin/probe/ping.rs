@@ -74,34 +74,47 @@ impl Pinger {
 
     /// Takes one packet, or waits a moment for one.
     fn receive(&mut self) {
-        let mut buffer = vec![0; 65_536];
-        match (&self.socket).read(&mut buffer) {
-            Ok(length) => {
-                let packet = buffer.get(..length).unwrap_or_default();
-                // A raw IPv4 socket hands over the IP header too, an IPv6 one does not.
-                let header = packet.first().map_or(0, |first| usize::from(first & 15).saturating_mul(4));
-                let icmp = packet.get(if self.v6 { 0 } else { header }..).unwrap_or_default();
-                self.take_answer(icmp);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+        match receive(&self.socket, self.v6) {
+            Ok(Some(icmp)) => self.take_answer(&icmp),
+            Ok(None) => {}
             Err(error) => self.trouble = Some(error),
         }
     }
 
     fn take_answer(&mut self, icmp: &[u8]) {
-        let &[kind, 0, _, _, _, _, high, low, ..] = icmp else { return };
-        let sequence = u16::from_be_bytes([high, low]);
+        let Some(sequence) = answered(self.v6, icmp) else { return };
         let Some(request) = self.waiting.get(&sequence) else { return };
-        let expected = message(self.v6, sequence, request.size);
         // All but type and checksum has to be what was sent.
-        let same = icmp.get(4..) == expected.get(4..);
-        if kind == if self.v6 { 129 } else { 0 } && same {
+        if icmp.get(4..) == message(self.v6, sequence, request.size).get(4..) {
             self.waiting.remove(&sequence);
         }
     }
 }
 
-fn open(from: IpAddr, to: IpAddr) -> std::io::Result<Socket> {
+/// One ICMP message from the peer, if one comes within the socket's time.
+pub(crate) fn receive(mut socket: &Socket, v6: bool) -> std::io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; 65_536];
+    match socket.read(&mut buffer) {
+        Ok(length) => {
+            let packet = buffer.get(..length).unwrap_or_default();
+            // A raw IPv4 socket hands over the IP header too, an IPv6 one does not.
+            let header = packet.first().map_or(0, |first| usize::from(first & 15).saturating_mul(4));
+            Ok(Some(packet.get(if v6 { 0 } else { header }..).unwrap_or_default().to_vec()))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The sequence number of an echo reply to this process.
+pub(crate) fn answered(v6: bool, icmp: &[u8]) -> Option<u16> {
+    let &[kind, 0, _, _, id_high, id_low, high, low, ..] = icmp else { return None };
+    let ours = [id_high, id_low] == (std::process::id() as u16).to_be_bytes();
+    (ours && kind == if v6 { 129 } else { 0 }).then(|| u16::from_be_bytes([high, low]))
+}
+
+/// A raw ICMP socket between the two; reading from it waits for a moment.
+pub(crate) fn open(from: IpAddr, to: IpAddr) -> std::io::Result<Socket> {
     let to = SocketAddr::from((to, 0));
     let protocol = if to.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
     let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(protocol))?;
@@ -112,7 +125,7 @@ fn open(from: IpAddr, to: IpAddr) -> std::io::Result<Socket> {
 }
 
 /// An echo request with `size` bytes of data.
-fn message(v6: bool, sequence: u16, size: usize) -> Vec<u8> {
+pub(crate) fn message(v6: bool, sequence: u16, size: usize) -> Vec<u8> {
     let kind = if v6 { 128 } else { 8 };
     let [id_high, id_low] = (std::process::id() as u16).to_be_bytes();
     let [high, low] = sequence.to_be_bytes();

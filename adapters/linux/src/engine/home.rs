@@ -1,0 +1,61 @@
+//! The endpoint with everything that its calls need.
+
+use crate::clock::Clock;
+use crate::ike::MarkedRoutes;
+use crate::rng::SystemRng;
+use casemate::{Endpoint, Means};
+use casemate_crypto::{Provider, Providers};
+use casemate_ike::Credentials;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The endpoint and its means.
+pub struct Home {
+    pub(super) endpoint: Endpoint,
+    pub(super) rng: SystemRng,
+    pub(super) clock: Clock,
+    pub(super) routes: MarkedRoutes,
+    providers: Vec<&'static dyn Provider>,
+    credentials: Rc<dyn Credentials>,
+}
+
+impl Home {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        (rng, clock, mark): (SystemRng, Clock, u32),
+        providers: Vec<&'static dyn Provider>,
+        credentials: Rc<dyn Credentials>,
+    ) -> Self {
+        Self { endpoint, rng, clock, routes: MarkedRoutes { mark }, providers, credentials }
+    }
+
+    /// The endpoint, to look at.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The time.
+    pub fn now(&self) -> casemate_sa::Instant {
+        self.clock.now()
+    }
+
+    /// Other keys and certificates from now on.
+    pub fn set_credentials(&mut self, credentials: Rc<dyn Credentials>) {
+        self.credentials = credentials;
+    }
+
+    /// Lets the endpoint do something.
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let providers = Providers(&self.providers);
+        let mut means = Means {
+            now: self.clock.now(),
+            unix_time: since_1970.as_secs(),
+            rng: &mut self.rng,
+            providers: &providers,
+            credentials: &*self.credentials,
+            routes: &self.routes,
+        };
+        act(&mut self.endpoint, &mut means)
+    }
+}

@@ -1,0 +1,252 @@
+//! Reads files of certificates and keys.
+
+use super::own::{OwnCert, OwnCerts};
+use super::peer::Judge;
+use super::{Conditions, Keyring};
+use crate::swanctl::Config;
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
+use casemate_pki::{LocalCert, LocalFault, Options, StoreLimits, TrustStore, is_self_issued, pem};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
+
+/// Longer files are none of certificates or keys.
+const MAX_FILE: u64 = 16 << 20;
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadError {
+    path: PathBuf,
+    why: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Reads files, and collects what is wrong with them.
+struct Reader {
+    errors: RefCell<Vec<LoadError>>,
+}
+
+pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Result<Keyring, Vec<LoadError>> {
+    let reader = Reader { errors: RefCell::new(Vec::new()) };
+    let list = Providers(providers);
+    let folders = &config.folders;
+    let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
+    let cas: Vec<Vec<u8>> =
+        folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
+    let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
+    let crls: Vec<(PathBuf, Vec<u8>)> = crl_files
+        .flat_map(|path| reader.crls(path).into_iter().map(move |der| (path.clone(), der)))
+        .collect();
+    let judges = config.peer_conditions.iter().map(|conditions| reader.judge(conditions, &cas, &crls));
+    let judges = judges.collect();
+    let own = reader.own(config, &cas, &list);
+    let errors = reader.errors.into_inner();
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    Ok(Keyring {
+        shared: config.shared_keys.clone(),
+        own,
+        own_rules: config.own_signatures.clone(),
+        judges,
+        providers: providers.to_vec(),
+        refusals: RefCell::new(Vec::new()),
+    })
+}
+
+impl Reader {
+    fn wrong(&self, path: &Path, why: impl fmt::Display) {
+        let error = LoadError { path: path.into(), why: why.to_string() };
+        let mut errors = self.errors.borrow_mut();
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+
+    fn read(&self, path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+        let len = std::fs::metadata(path).map(|metadata| metadata.len());
+        match len.and_then(|len| if len > MAX_FILE { Ok(Vec::new()) } else { std::fs::read(path) }) {
+            Ok(bytes) if bytes.is_empty() => {
+                self.wrong(path, format!("a file of 1 to {MAX_FILE} bytes was expected"));
+                None
+            }
+            Ok(bytes) => Some(Zeroizing::new(bytes)),
+            Err(error) => {
+                self.wrong(path, error);
+                None
+            }
+        }
+    }
+
+    /// What is in a file, be it PEM or DER.
+    fn items(
+        &self,
+        path: &Path,
+        read: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>, pem::PemFault>,
+    ) -> Vec<Vec<u8>> {
+        let Some(bytes) = self.read(path) else { return Vec::new() };
+        if is_der(&bytes) {
+            return vec![bytes.to_vec()];
+        }
+        read(&bytes).unwrap_or_else(|fault| {
+            self.wrong(path, fault);
+            Vec::new()
+        })
+    }
+
+    fn certificates(&self, path: &Path) -> Vec<Vec<u8>> {
+        self.items(path, pem::certificates)
+    }
+
+    fn crls(&self, path: &Path) -> Vec<Vec<u8>> {
+        self.items(path, pem::crls)
+    }
+
+    /// What judges the peers of a connection.
+    fn judge(&self, conditions: &Conditions, cas: &[Vec<u8>], crls: &[(PathBuf, Vec<u8>)]) -> Judge {
+        if let Some(path) = conditions.pubkeys.first() {
+            self.wrong(path, "public keys without certificates are not implemented");
+        }
+        let mut store = TrustStore::new(StoreLimits::default());
+        let named: Vec<(&PathBuf, Vec<u8>)> = conditions
+            .cacerts
+            .iter()
+            .flat_map(|path| self.certificates(path).into_iter().map(move |der| (path, der)))
+            .collect();
+        for (path, der) in &named {
+            store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
+        }
+        for der in cas {
+            // What a connection names is all that it trusts; the others may still lead there.
+            let added = if named.is_empty() { store.add_root(der) } else { store.add_intermediate(der) };
+            added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
+        }
+        for (path, der) in crls {
+            match store.add_crl(der) {
+                Ok(true) => {}
+                Ok(false) => self.wrong(path, "a kind of CRL that is not understood here"),
+                Err(fault) => self.wrong(path, fault),
+            }
+        }
+        let pinned = conditions.certs.iter().flat_map(|path| self.certificates(path)).collect();
+        Judge { conditions: conditions.clone(), store, pinned }
+    }
+
+    /// Our own certificates, each with the key that is its own.
+    fn own(&self, config: &Config, cas: &[Vec<u8>], providers: &Providers<'_>) -> OwnCerts {
+        let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
+            casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
+            casemate_ike::config::LocalMethod::SharedKey => None,
+        });
+        let named: Vec<PathBuf> = named.flatten().map(PathBuf::from).collect();
+        let mut paths: Vec<PathBuf> = config.folders.certs.iter().cloned().chain(named.clone()).collect();
+        paths.sort();
+        paths.dedup();
+        for rules in &config.own_signatures {
+            if let Some(path) = rules.pubkeys.first() {
+                self.wrong(path, "public keys without certificates are not implemented");
+            }
+        }
+        let mut keys: BTreeMap<PathBuf, PrivateKey> = BTreeMap::new();
+        for path in &config.folders.private_keys {
+            keys.extend(self.private_key(path).map(|key| (path.clone(), key)));
+        }
+        let mut own = OwnCerts::default();
+        for path in paths {
+            let certs = self.certificates(&path);
+            let Some((leaf, rest)) = certs.split_first() else { continue };
+            match self.join(&path, leaf, rest, &keys, (cas, providers)) {
+                Some(cert) => own.0.push(cert),
+                // A certificate of a peer has no key here; one that a connection signs with must have.
+                None if named.contains(&path) => self.wrong(&path, "no private key belongs to it"),
+                None => {}
+            }
+        }
+        own
+    }
+
+    /// A certificate with its key and the authorities above it.
+    fn join(
+        &self,
+        path: &Path,
+        leaf: &[u8],
+        rest: &[Vec<u8>],
+        keys: &BTreeMap<PathBuf, PrivateKey>,
+        (cas, providers): (&[Vec<u8>], &Providers<'_>),
+    ) -> Option<OwnCert> {
+        let (above, authorities) = above(leaf, rest, cas, providers);
+        let chain: Vec<&[u8]> = [leaf].into_iter().chain(above.iter().map(Vec::as_slice)).collect();
+        for (file, key) in keys {
+            let key: Box<dyn SigningKey> = match providers.signing_key(key) {
+                Ok(key) => key,
+                Err(error) => {
+                    self.wrong(file, error);
+                    continue;
+                }
+            };
+            match LocalCert::new(&chain, key, KeyLimits::default()) {
+                Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
+                Err(LocalFault::OtherKey) => {}
+                Err(fault) => {
+                    self.wrong(path, fault);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    fn private_key(&self, path: &Path) -> Option<PrivateKey> {
+        let bytes = self.read(path)?;
+        let parsed = if is_der(&bytes) {
+            PrivateKey::from_der(&bytes, KeyLimits::default()).map_err(|fault| fault.to_string())
+        } else {
+            pem::private_key(&bytes).map_err(|fault| fault.to_string()).and_then(|der| {
+                PrivateKey::from_der(der.expose(), KeyLimits::default()).map_err(|fault| fault.to_string())
+            })
+        };
+        parsed.map_err(|why| self.wrong(path, why)).ok()
+    }
+}
+
+/// DER begins with a sequence; PEM is text.
+fn is_der(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0x30)
+}
+
+/// The authorities between a certificate of ours and its root, which are sent with it, and the hashes of all of them.
+fn above(
+    leaf: &[u8],
+    rest: &[Vec<u8>],
+    cas: &[Vec<u8>],
+    providers: &Providers<'_>,
+) -> (Vec<Vec<u8>>, Vec<casemate_ike::AuthorityHash>) {
+    let mut store = TrustStore::new(StoreLimits::default());
+    for der in cas.iter().chain(rest) {
+        // One that does not fit in leads nowhere, which is seen below.
+        let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let Ok(path) = store.verify(&[leaf], now, &Options::default(), providers) else {
+        // Out of date, or its root is not here: it is sent with what its file has.
+        return (rest.to_vec(), Vec::new());
+    };
+    let mut all = TrustStore::new(StoreLimits::default());
+    for der in path.issuers() {
+        // They were parsed already, and are few.
+        let _ = all.add_root(der);
+    }
+    let hashes = all.certificate_authorities(providers).as_chunks().0.to_vec();
+    let above = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
+    (above, hashes)
+}

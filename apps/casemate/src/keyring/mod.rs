@@ -1,0 +1,135 @@
+//! Keys and certificates of a configuration: what IKE asks of its owner.
+//!
+//! [`Keyring::load`] reads all files that a configuration names or that lie in its folders, or says everything that is wrong
+//! with them. Nothing is ever fetched from elsewhere.
+
+mod load;
+mod own;
+mod peer;
+
+pub use load::LoadError;
+
+use crate::swanctl::{Config, OwnSignature, PeerConditions, SharedKey, name_pattern};
+use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_ike::config::{Connection, IdPattern, Identity};
+use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
+use own::OwnCerts;
+use peer::Judge;
+use std::cell::RefCell;
+
+/// The keys and certificates of a configuration.
+pub struct Keyring {
+    shared: Vec<SharedKey>,
+    own: OwnCerts,
+    own_rules: Vec<OwnSignature>,
+    judges: Vec<Judge>,
+    providers: Vec<&'static dyn Provider>,
+    /// Why peers were not trusted, for the log.
+    refusals: RefCell<Vec<String>>,
+}
+
+/// More than anybody reads between two looks.
+const MAX_REFUSALS: usize = 64;
+
+impl Keyring {
+    /// Reads everything that the configuration names.
+    pub fn load(config: &Config, providers: &[&'static dyn Provider]) -> Result<Self, Vec<LoadError>> {
+        load::load(config, providers)
+    }
+
+    /// A ring without a key.
+    pub fn empty() -> Self {
+        Self {
+            shared: Vec::new(),
+            own: OwnCerts::default(),
+            own_rules: Vec::new(),
+            judges: Vec::new(),
+            providers: Vec::new(),
+            refusals: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Why certificates were refused since the last call.
+    pub fn take_refusals(&self) -> Vec<String> {
+        self.refusals.take()
+    }
+
+    fn judge(&self, connection: &Connection) -> Option<&Judge> {
+        self.judges.iter().find(|judge| judge.conditions().connection == connection.name)
+    }
+}
+
+impl Credentials for Keyring {
+    /// The key whose identities fit best: both sides named, then one, then none (as swanctl.conf(5) says of `secrets`).
+    fn shared_key(&self, _: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
+        let rank = |key: &SharedKey| {
+            if key.ids.is_empty() {
+                return Some(0);
+            }
+            let names = |id: &Identity| key.ids.iter().any(|pattern| self.is_meant(pattern, id));
+            match (names(local), names(remote)) {
+                (true, true) => Some(3),
+                (false, true) => Some(2),
+                // A key for us alone is for every peer.
+                (true, false) => (key.ids.len() == 1).then_some(1),
+                (false, false) => None,
+            }
+        };
+        let ranked = self.shared.iter().filter_map(|key| Some((rank(key)?, key)));
+        // Of equals the first.
+        ranked.rev().max_by_key(|(rank, _)| *rank).map(|(_, key)| &key.secret)
+    }
+
+    fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        self.own.find(connection, wanted)
+    }
+
+    fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
+        self.judge(connection).map_or(Vec::new(), |judge| judge.authorities(&Providers(&self.providers)))
+    }
+
+    fn peer_key(
+        &self,
+        connection: &Connection,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        let judge = self.judge(connection).ok_or(NotTrusted)?;
+        judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
+            let mut refusals = self.refusals.borrow_mut();
+            if refusals.len() < MAX_REFUSALS {
+                refusals.push(format!("{}: certificate of {}: {why}", connection.name, shown.id));
+            }
+            NotTrusted
+        })
+    }
+
+    fn takes(&self, connection: &Connection, alg: SignatureAlg) -> bool {
+        self.judge(connection).is_none_or(|judge| {
+            let rules = &judge.conditions().signatures.ike;
+            rules.is_empty() || rules.contains(&alg)
+        })
+    }
+
+    fn makes(&self, connection: &Connection) -> &[SignatureAlg] {
+        let rules = self.own_rules.iter().find(|rules| rules.connection == connection.name);
+        rules.map_or(&[], |rules| &rules.signatures.ike)
+    }
+
+    fn name_matches(&self, pattern: &str, name: &[u8]) -> bool {
+        name_pattern(pattern).is_some_and(|pattern| pattern.matches(name))
+    }
+}
+
+impl Keyring {
+    fn is_meant(&self, pattern: &IdPattern, id: &Identity) -> bool {
+        match (pattern.matches(id), pattern, id) {
+            (Some(decided), ..) => decided,
+            (None, IdPattern::NameLike(pattern), Identity::Name(name)) => self.name_matches(pattern, name),
+            (None, ..) => false,
+        }
+    }
+}
+
+/// The conditions for the peers of a connection.
+type Conditions = PeerConditions;

@@ -1,0 +1,134 @@
+//! Judges the certificates of peers, as the conditions of their connection say.
+
+use super::Conditions;
+use super::own::name_of;
+use crate::swanctl::{Revocation, SignatureRules};
+use casemate_crypto::{KeyKind, Providers, PublicKey};
+use casemate_ike::config::{IdPattern, Identity};
+use casemate_ike::{AuthorityHash, PeerCertificates};
+use casemate_pki::{CertFault, Options, TrustStore, VerifiedCert};
+use std::fmt;
+
+/// What is needed to judge the peers of one connection.
+pub(super) struct Judge {
+    pub(super) conditions: Conditions,
+    /// The authorities that the connection trusts, and what helps to find a way to them.
+    pub(super) store: TrustStore,
+    /// The peer certificates that it names, in DER.
+    pub(super) pinned: Vec<Vec<u8>>,
+}
+
+/// Why a peer is not trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Nothing was shown, and nothing is known.
+    NoCertificate,
+    /// The certificate is no good.
+    Certificate(CertFault),
+    /// It is not one of those that the connection names.
+    NotPinned,
+    /// It does not bear the identity.
+    OtherName,
+    /// No authority above it is the one that is wanted.
+    OtherAuthority,
+    /// Its key is shorter than the connection wants it.
+    WeakKey,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("none was shown"),
+            Self::Certificate(fault) => fault.fmt(f),
+            Self::NotPinned => f.write_str("not one of those that the connection names"),
+            Self::OtherName => f.write_str("it does not bear this identity"),
+            Self::OtherAuthority => f.write_str("it is not below the authority that the connection names"),
+            Self::WeakKey => f.write_str("its key is shorter than the connection wants it"),
+        }
+    }
+}
+
+impl Judge {
+    pub(super) const fn conditions(&self) -> &Conditions {
+        &self.conditions
+    }
+
+    /// The names of the authorities for CERTREQ.
+    pub(super) fn authorities(&self, providers: &Providers<'_>) -> Vec<AuthorityHash> {
+        self.store.certificate_authorities(providers).as_chunks().0.to_vec()
+    }
+
+    /// The key of the peer, if its certificate is trusted for its identity.
+    pub(super) fn judge(
+        &self,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+        is_meant: &dyn Fn(&IdPattern, &Identity) -> bool,
+    ) -> Result<PublicKey, Refusal> {
+        let options = self.options();
+        let name = name_of(shown.id).ok_or(Refusal::OtherName)?;
+        let cert = if self.pinned.is_empty() {
+            let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
+            let cert = cert.map_err(|fault| match fault {
+                CertFault::Empty => Refusal::NoCertificate,
+                fault => Refusal::Certificate(fault),
+            })?;
+            if !cert.is_named(&name) {
+                return Err(Refusal::OtherName);
+            }
+            cert
+        } else {
+            self.pinned_one(shown, &name, &options)?
+        };
+        if let Some(pattern) = &self.conditions.ca_id {
+            let subject = |der: &[u8]| casemate_pki::subject(der).map(|name| Identity::Name(name.to_vec()));
+            let mut authorities = cert.issuers().filter_map(subject);
+            if !authorities.any(|id| is_meant(pattern, &id)) {
+                return Err(Refusal::OtherAuthority);
+            }
+        }
+        check_strength(cert.public_key(), &self.conditions.signatures)?;
+        Ok(cert.public_key().clone())
+    }
+
+    /// The certificate that the connection names: the one that was shown, or the one with the identity.
+    fn pinned_one(
+        &self,
+        shown: &PeerCertificates<'_>,
+        name: &casemate_pki::PeerName<'_>,
+        options: &Options,
+    ) -> Result<VerifiedCert, Refusal> {
+        let candidates: Vec<&Vec<u8>> = match shown.chain.first() {
+            Some(own) => self.pinned.iter().filter(|pinned| pinned.as_slice() == *own).collect(),
+            None => self.pinned.iter().collect(),
+        };
+        let mut refusal = Refusal::NotPinned;
+        for der in candidates {
+            match VerifiedCert::pinned(der, shown.unix_time, options) {
+                Ok(cert) if cert.is_named(name) => return Ok(cert),
+                Ok(_) => refusal = Refusal::OtherName,
+                Err(fault) => refusal = Refusal::Certificate(fault),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn options(&self) -> Options {
+        let revocation = match self.conditions.revocation {
+            Revocation::Strict => casemate_pki::Revocation::Strict,
+            Revocation::IfUri => casemate_pki::Revocation::IfUri,
+            Revocation::Relaxed => casemate_pki::Revocation::Relaxed,
+        };
+        Options { revocation, ..Options::default() }
+    }
+}
+
+fn check_strength(key: &PublicKey, rules: &SignatureRules) -> Result<(), Refusal> {
+    let least = match key.kind() {
+        KeyKind::Rsa => rules.least_rsa_bits,
+        KeyKind::Ec(_) => rules.least_ecdsa_bits,
+        KeyKind::Ed25519 => None,
+    };
+    let is_weak = least.is_some_and(|least| key.bits() < usize::try_from(least).unwrap_or(usize::MAX));
+    if is_weak { Err(Refusal::WeakKey) } else { Ok(()) }
+}

@@ -1,0 +1,173 @@
+//! `casemate run --config`: keys negotiated with IKEv2.
+
+use super::control::Control;
+use super::steward::Steward;
+use super::tables::Tables;
+use crate::cli::RunArgs;
+use crate::failure::Failure;
+use crate::keyring::Keyring;
+use crate::status::Identity;
+use crate::swanctl::{Config, LoadError};
+use casemate::Endpoint;
+use casemate_crypto::Provider;
+use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
+use casemate_ike::Settings;
+use casemate_ike::config::{Connection, Pool};
+use casemate_linux::clock::Clock;
+use casemate_linux::ike::IKE_PORT;
+use casemate_linux::instance::Instance;
+use casemate_linux::journal::Journal;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::rng::SystemRng;
+use casemate_linux::route::Numbers;
+use casemate_linux::setup::{Live, Plan, Wanted};
+use casemate_linux::signal::Signals;
+use casemate_linux::{Engine, Parts};
+use casemate_sa::Limits;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Where the configuration is, unless another place is named.
+const DEFAULTS: [&str; 2] = ["/etc/casemate/swanctl.conf", "/etc/swanctl/swanctl.conf"];
+
+/// What most links take, and what IPsec adds at most: headers of IPv6 and UDP, an IV, padding and an ICV of 32 bytes.
+const LINK_MTU: usize = 1_500;
+const TUN_MTU: usize = 1_400;
+
+/// Where the configuration comes from.
+pub(super) struct Source {
+    path: PathBuf,
+    providers: Vec<&'static dyn Provider>,
+}
+
+/// A configuration with all its files.
+pub(super) struct Loaded {
+    pub(super) connections: Vec<Arc<Connection>>,
+    pub(super) pools: Vec<Pool>,
+    pub(super) keyring: Keyring,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Source {
+    /// The file that is named, or the first of the usual ones that is there.
+    fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
+        let path = match named {
+            Some(path) => path.clone(),
+            None => DEFAULTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+                let [first, second] = DEFAULTS;
+                Failure::bad_input(format!(
+                    "neither {first} nor {second} is there; --config FILE or --xfrm FILE was expected"
+                ))
+            })?,
+        };
+        let providers: Vec<&'static dyn Provider> =
+            vec![&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO, &casemate_legacy::LEGACY];
+        Ok(Self { path, providers })
+    }
+
+    /// Reads the file and everything that it names. Either all of it is right, or everything that is wrong is told.
+    pub(super) fn load(&self) -> Result<Loaded, Failure> {
+        let config = Config::load(&self.path).map_err(|error| match error {
+            LoadError::Read(..) => Failure::failed(error),
+            LoadError::Wrong(..) => Failure::bad_input(error),
+        })?;
+        let keyring = Keyring::load(&config, &self.providers).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Failure::bad_input(lines.join("\n"))
+        })?;
+        Ok(Loaded {
+            connections: config.connections.into_iter().map(Arc::new).collect(),
+            pools: config.pools,
+            keyring,
+            warnings: config.warnings.iter().map(ToString::to_string).collect(),
+        })
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let source = Source::new(args.config.as_ref())?;
+    // Everything is read once before anything is changed; it is read again when it is applied.
+    let loaded = source.load()?;
+    loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
+    let signals = Signals::block().map_err(Failure::failed)?;
+    let mut netlink = Netlink::open().map_err(Failure::failed)?;
+    let numbers = Numbers::free(&mut netlink).map_err(Failure::failed)?;
+    let natt_port = Settings::SERVER.natt_port;
+    let wanted = Wanted {
+        tun: &args.tun,
+        tun_mtu: TUN_MTU,
+        numbers,
+        outbound: &[],
+        inbound: &[],
+        encap_ports: &[IKE_PORT, natt_port],
+        peers: &[],
+    };
+    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
+    if args.dry_run {
+        print!("{plan}{}", summary(&loaded.connections));
+        return Ok(());
+    }
+    let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
+    let (mut journal, undone) = Journal::open(&instance, &mut netlink).map_err(Failure::failed)?;
+    if !undone.is_empty() {
+        eprintln!("casemate: undid {} changes that a former run left behind", undone.len());
+    }
+    let tables = args.save_keys.as_deref().map(Tables::open).transpose().map_err(Failure::failed)?;
+    let clock = Clock::start();
+    let mut rng = SystemRng::new().map_err(Failure::failed)?;
+    let limits = Limits::SERVER;
+    let unmatched = Unmatched::PassClear;
+    let datapath =
+        Datapath::new(DatapathConfig { limits, seed: rng.secret_u64(), unmatched, link_mtu: LINK_MTU });
+    let mut endpoint = Endpoint::new(datapath, Settings::SERVER);
+    endpoint.tell_keys(tables.is_some());
+    let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
+    let tun = plan.apply(&mut journal, &mut netlink, &mut warn).map_err(Failure::failed)?;
+    let live = Live::new(&plan, &wanted, journal, netlink);
+    let identity = Identity::of_config(args, &source.path, HashMap::new());
+    let control = Control::open(&instance).map_err(Failure::failed)?;
+    let keyring = Rc::new(Keyring::empty());
+    let parts = Parts {
+        endpoint,
+        clock,
+        rng,
+        providers: source.providers.clone(),
+        credentials: keyring.clone(),
+        speaks_ike: true,
+        limits,
+        tun,
+        live,
+        mark: numbers.mark,
+        sas: Vec::new(),
+        dummies: None,
+        ledger: None,
+        signals,
+    };
+    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
+    println!(
+        "casemate: {} connections; interface {} with MTU {TUN_MTU}; mark and table {}",
+        loaded.connections.len(),
+        args.tun,
+        numbers.table
+    );
+    let mut steward = Steward::new(control, identity).with_source(source, keyring, tables);
+    steward.apply(engine.home()).map_err(Failure::failed)?;
+    println!("ready");
+    let ended = engine.run(&mut steward).map_err(Failure::failed);
+    engine.close().map_err(Failure::failed)?;
+    ended
+}
+
+/// What `--dry-run` says of connections.
+fn summary(connections: &[Arc<Connection>]) -> String {
+    let mut text = String::new();
+    for connection in connections {
+        let children: Vec<&str> = connection.children.iter().map(|child| &*child.name).collect();
+        let children = if children.is_empty() { "none".into() } else { children.join(", ") };
+        text.push_str(&format!("# connection {}: children {children}\n", connection.name));
+    }
+    text
+}

@@ -1,0 +1,108 @@
+//! What happens, as lines of a log.
+
+use casemate::{Endpoint, Notice};
+use casemate_datapath::{Audit, Datapath, Event as DatapathEvent, SaId};
+use casemate_ike::{ChildUp, Event, Traffic};
+use std::fmt::Write as _;
+
+/// The line for a notice; some are not worth one.
+pub(super) fn of(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
+    match notice {
+        Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
+        Notice::Ike(event) => of_ike(event),
+        Notice::NotInstalled { connection, child, why } => {
+            Some(format!("{}/{}: the Child SA could not be installed: {why}", connection.name, child.name))
+        }
+    }
+}
+
+fn of_datapath(datapath: &Datapath, event: &DatapathEvent) -> String {
+    match event {
+        DatapathEvent::Audit(audit) => audit_line(audit),
+        DatapathEvent::SoftLifetime(id) => {
+            format!("{}: the soft lifetime is reached, time for new keys", name(datapath, *id))
+        }
+        DatapathEvent::HardLifetime(id) => {
+            format!("{}: the hard lifetime is over, it passes no more packets", name(datapath, *id))
+        }
+        DatapathEvent::Acquire { flow, .. } => {
+            format!("no SA for packets from {} to {}, which a policy protects", flow.src(), flow.dst())
+        }
+    }
+}
+
+fn of_ike(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::IkeUp { ike, connection, peer, path } => {
+            format!("{}[{ike}]: established with {peer} at {}", connection.name, path.remote)
+        }
+        Event::IkeRekeyed { old, new } => format!("IKE SA [{old}] is replaced by [{new}]"),
+        Event::IkeDown { ike, connection, why } => format!("{}[{ike}]: ended: {why}", connection.name),
+        Event::NotBegun { connection, error } => format!("{}: not begun: {error}", connection.name),
+        Event::ChildUp(up) => child_up(up),
+        Event::ChildActive(_) | Event::Keys(_) => return None,
+        Event::ChildDown { id, why } => format!("Child SA {{{id}}}: ended: {why}"),
+        Event::ChildFailed { connection, child, why } => {
+            format!("{}/{}: no Child SA: {why}", connection.name, child.name)
+        }
+        Event::Assigned { ike, what } => {
+            let addrs: Vec<String> = what.addrs.iter().map(ToString::to_string).collect();
+            let dns: Vec<String> = what.dns.iter().map(ToString::to_string).collect();
+            format!("IKE SA [{ike}]: virtual addresses {}; name servers {}", list(&addrs), list(&dns))
+        }
+        Event::Unassigned { ike, addrs } => {
+            let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+            format!("IKE SA [{ike}]: virtual addresses {} are gone", list(&addrs))
+        }
+        Event::Moved { ike, path, .. } => format!("IKE SA [{ike}]: the peer is now at {}", path.remote),
+        Event::Fault { fault, path } => format!("{}: {}: {fault}", path.remote, fault.name()),
+    })
+}
+
+fn child_up(up: &ChildUp) -> String {
+    let traffic = |parts: &[Traffic]| list(&parts.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let mut line = format!(
+        "{}/{}{{{}}}: {} {}, SPIs {} in and {} out, {} === {}",
+        up.connection.name,
+        up.child.name,
+        up.id,
+        up.suite,
+        up.inbound.mode,
+        up.inbound.spi,
+        up.outbound.spi,
+        traffic(&up.local),
+        traffic(&up.remote),
+    );
+    if let Some(old) = up.replaces {
+        let _ = write!(line, ", in the place of {{{old}}}");
+    }
+    line
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "none".into() } else { items.join(" ") }
+}
+
+/// What RFC 4303 section 3.4 wants in the log: reason, addresses, SPI, sequence number, flow label.
+fn audit_line(audit: &Audit) -> String {
+    let mut line = format!("audit: {}", audit.reason);
+    if let (Some(src), Some(dst)) = (audit.src, audit.dst) {
+        let _ = write!(line, ", {src} > {dst}");
+    }
+    if let Some((protocol, spi, seq)) = audit.header {
+        let _ = write!(line, ", {protocol} spi {spi:#010x} seq {seq}");
+    }
+    if let Some(label) = audit.flow_label {
+        let _ = write!(line, ", flow label {label:#x}");
+    }
+    let _ = write!(line, " ({})", audit.reason.source());
+    line
+}
+
+fn name(datapath: &Datapath, id: SaId) -> String {
+    let sa = datapath.sas().find(|sa| sa.id == id);
+    sa.map_or_else(
+        || id.to_string(),
+        |sa| format!("SA {} > {} {} spi {}", sa.src, sa.dst, sa.protocol, sa.spi),
+    )
+}

@@ -1,0 +1,155 @@
+//! Looks after the running engine: obeys clients, writes down what happens, reads the configuration again.
+
+use super::config::Source;
+use super::control::{Control, Reply};
+use super::logbook::Logbook;
+use super::tables::Tables;
+use super::{lines, waiting::Waiting};
+use crate::control::{Request, outcome};
+use crate::keyring::Keyring;
+use crate::status::{Identity, Snapshot};
+use casemate::{Endpoint, Notice};
+use casemate_ike::Event;
+use casemate_linux::{Attendant, Home};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+/// The attendant of `casemate run`.
+pub(super) struct Steward {
+    control: Control,
+    identity: Identity,
+    log: Logbook,
+    waiting: Waiting,
+    tables: Option<Tables>,
+    /// Where the configuration comes from, and its keys; manual keys have none.
+    source: Option<(Source, Rc<Keyring>)>,
+}
+
+impl Steward {
+    pub(super) fn new(control: Control, identity: Identity) -> Self {
+        Self {
+            control,
+            identity,
+            log: Logbook::new(),
+            waiting: Waiting::default(),
+            tables: None,
+            source: None,
+        }
+    }
+
+    /// With a configuration that can be read again.
+    pub(super) fn with_source(self, source: Source, keyring: Rc<Keyring>, tables: Option<Tables>) -> Self {
+        Self { source: Some((source, keyring)), tables, ..self }
+    }
+
+    /// Puts what the configuration says now in the place of what it said.
+    pub(super) fn apply(&mut self, home: &mut Home) -> Result<(), String> {
+        let Some((source, keyring)) = &mut self.source else {
+            return Err("manual keys are not read again: stop the instance and start it anew".into());
+        };
+        let loaded = source.load().map_err(|failure| failure.to_string())?;
+        loaded.warnings.iter().for_each(|warning| self.log.note(&format!("warning: {warning}")));
+        let fresh = Rc::new(loaded.keyring);
+        *keyring = fresh.clone();
+        home.set_credentials(fresh);
+        let (connections, pools) = (loaded.connections, loaded.pools);
+        home.with(|endpoint, means| endpoint.configure(connections, &pools, means))
+            .map_err(|error| error.to_string())
+    }
+
+    fn obey(&mut self, request: Request, reply: Reply, home: &mut Home) {
+        let done = match request {
+            Request::Status => {
+                let snapshot = Snapshot::take(home.endpoint(), &self.identity, home.now());
+                let _ = reply.send(snapshot.to_json().to_string());
+                return;
+            }
+            Request::Log(follow) => return self.log.tell(reply, follow),
+            Request::Reload => self.reload_now(home),
+            Request::Initiate(name) => match self.waiting.initiate(&name, home) {
+                Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
+                Err(error) => Err(error),
+            },
+            Request::Terminate(name) => match self.waiting.terminate(&name, home) {
+                Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
+                Err(error) => Err(error),
+            },
+            Request::Rekey(name, ike) => rekey(&name, ike, home),
+        };
+        let _ = reply.send(outcome(&done));
+    }
+
+    fn reload_now(&mut self, home: &mut Home) -> Result<(), String> {
+        let done = self.apply(home);
+        match &done {
+            Ok(()) => self.log.note("the configuration was read again"),
+            Err(error) => error.lines().for_each(|line| self.log.note(&format!("reload: {line}"))),
+        }
+        done
+    }
+
+    fn save_keys(&mut self, event: &Event) {
+        let Some(tables) = &mut self.tables else { return };
+        let saved = match event {
+            Event::Keys(keys) => tables.add_ike(keys),
+            Event::ChildUp(up) => tables.add_child(up),
+            _ => Ok(()),
+        };
+        if let Err(error) = saved {
+            self.log.note(&format!("{}: {error}", tables.directory().display()));
+        }
+    }
+}
+
+/// Begins to replace what has this name.
+fn rekey(name: &str, ike: bool, home: &mut Home) -> Result<(), String> {
+    let named = home.endpoint().named(name);
+    let mut any = false;
+    home.with(|endpoint, means| {
+        if ike {
+            named.ikes.iter().for_each(|id| any |= endpoint.rekey(*id, means));
+        } else {
+            named.children.iter().for_each(|id| any |= endpoint.rekey_child(*id, means));
+        }
+    });
+    let what = if ike { "IKE SA" } else { "Child SA" };
+    if any {
+        Ok(())
+    } else {
+        Err(format!("{name}: there is no {what} of this name; `casemate status` shows them"))
+    }
+}
+
+impl Attendant for Steward {
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.control.wake()
+    }
+
+    fn attend(&mut self, home: &mut Home) {
+        for (request, reply) in self.control.requests() {
+            self.obey(request, reply, home);
+        }
+    }
+
+    fn reload(&mut self, home: &mut Home) -> bool {
+        // A configuration that is wrong changes nothing, and the log says why.
+        self.source.is_some() && (self.reload_now(home).is_ok() || self.source.is_some())
+    }
+
+    fn notice(&mut self, endpoint: &Endpoint, notice: &Notice) {
+        if let Notice::Ike(event) = notice {
+            self.save_keys(event);
+            self.waiting.hear(event);
+        }
+        if let Some((_, keyring)) = &self.source {
+            keyring.take_refusals().iter().for_each(|line| self.log.note(line));
+        }
+        if let Some(line) = lines::of(endpoint, notice) {
+            self.log.note(&line);
+        }
+    }
+
+    fn trouble(&mut self, what: String) {
+        self.log.note(&what);
+    }
+}

@@ -1,0 +1,117 @@
+//! Keys for Wireshark: `ikev2_decryption_table` and `esp_sa`, rows as its preferences write them.
+
+use crate::ike::algorithm;
+use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
+use casemate_ike::{ChildUp, IkeKeys};
+use casemate_sa::{SaParams, Transform};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The directory with both tables.
+pub(super) struct Tables {
+    ike: File,
+    esp: File,
+    directory: PathBuf,
+}
+
+impl Tables {
+    /// Opens the tables in `directory`, to go on behind what is there. Nobody else may read them.
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let open =
+            |name: &str| File::options().append(true).create(true).mode(0o600).open(directory.join(name));
+        Ok(Self { ike: open("ikev2_decryption_table")?, esp: open("esp_sa")?, directory: directory.into() })
+    }
+
+    /// The directory.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Adds the keys of an IKE SA.
+    pub(super) fn add_ike(&mut self, keys: &IkeKeys) -> io::Result<()> {
+        let (encryption, integrity) = algorithm::names(keys.suite.sk);
+        let row = format!(
+            "{},{},{},{},\"{encryption}\",{},{},\"{integrity}\"\n",
+            keys.spis.0,
+            keys.spis.1,
+            hex(&keys.encr.0),
+            hex(&keys.encr.1),
+            hex(&keys.integ.0),
+            hex(&keys.integ.1),
+        );
+        self.ike.write_all(row.as_bytes())
+    }
+
+    /// Adds both SAs of a Child SA. AH has no row: there is nothing to decrypt.
+    pub(super) fn add_child(&mut self, up: &ChildUp) -> io::Result<()> {
+        for sa in [&up.inbound, &up.outbound] {
+            if let Some(row) = esp_row(sa) {
+                self.esp.write_all(row.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn esp_row(sa: &SaParams) -> Option<String> {
+    let Transform::Esp { suite, encr, integ } = &sa.transform else { return None };
+    let version = if sa.src.is_ipv4() { "IPv4" } else { "IPv6" };
+    let (cipher, mac) = esp_names(*suite);
+    Some(format!(
+        "\"{version}\",\"{}\",\"{}\",\"{}\",\"{cipher}\",\"0x{}\",\"{mac}\",\"0x{}\"\n",
+        sa.src,
+        sa.dst,
+        sa.spi,
+        hex(encr),
+        hex(integ),
+    ))
+}
+
+/// What Wireshark's `esp_sa` calls the algorithms.
+fn esp_names(suite: EspSuite) -> (&'static str, String) {
+    match suite {
+        EspSuite::Combined(alg) => {
+            let name = match alg {
+                AeadAlg::AesGcm { icv: 8, .. } => "AES-GCM with 8 octet ICV [RFC4106]",
+                AeadAlg::AesGcm { icv: 12, .. } => "AES-GCM with 12 octet ICV [RFC4106]",
+                AeadAlg::AesGcm { .. } => "AES-GCM with 16 octet ICV [RFC4106]",
+                AeadAlg::AesCcm { icv: 8, .. } => "AES-CCM with 8 octet ICV [RFC4309]",
+                AeadAlg::AesCcm { icv: 12, .. } => "AES-CCM with 12 octet ICV [RFC4309]",
+                AeadAlg::AesCcm { .. } => "AES-CCM with 16 octet ICV [RFC4309]",
+                AeadAlg::ChaCha20Poly1305 => "ChaCha20 with Poly1305 [RFC7634]",
+            };
+            (name, "NULL".into())
+        }
+        EspSuite::Separate(cipher, mac) => {
+            let name = match cipher {
+                CipherAlg::Null => "NULL",
+                CipherAlg::AesCbc(_) => "AES-CBC [RFC3602]",
+                CipherAlg::AesCtr(_) => "AES-CTR [RFC3686]",
+                CipherAlg::DesCbc => "DES-CBC [RFC2405]",
+                CipherAlg::TripleDesCbc => "TripleDES-CBC [RFC2451]",
+            };
+            (name, mac_name(mac))
+        }
+    }
+}
+
+fn mac_name(mac: MacAlg) -> String {
+    let name = match mac.kind() {
+        MacKind::HmacMd5 => "HMAC-MD5-96 [RFC2403]",
+        MacKind::HmacSha1 => "HMAC-SHA-1-96 [RFC2404]",
+        MacKind::HmacSha256 => "HMAC-SHA-256-128 [RFC4868]",
+        MacKind::HmacSha384 => "HMAC-SHA-384-192 [RFC4868]",
+        MacKind::HmacSha512 => "HMAC-SHA-512-256 [RFC4868]",
+        MacKind::AesXcbc | MacKind::AesCmac | MacKind::AesGmac(_) => {
+            return format!("ANY {} bit authentication [no checking]", mac.tag_len().saturating_mul(8));
+        }
+    };
+    name.into()
+}
+
+fn hex(bytes: &SecretBytes) -> String {
+    bytes.expose().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,211 @@
+//! `local` and `remote`: how each side proves who it is.
+
+use super::identity;
+use super::schema::{Keys, Problems, Rule, Schema};
+use super::signature::{self, Auth, SignatureRules};
+use super::value::{self, choice};
+use super::view::View;
+use casemate_ike::config::{IdPattern, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+use std::path::{Path, PathBuf};
+
+/// Conditions under which a peer's certificate or key is taken. Empty lists allow any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConditions {
+    /// The connection that they belong to; [`RemoteMethod`] names them by it.
+    pub connection: String,
+    /// Certificates of peers.
+    pub certs: Vec<PathBuf>,
+    /// Certificates of authorities of which one has to stand above the peer's.
+    pub cacerts: Vec<PathBuf>,
+    /// Public keys of peers without certificates.
+    pub pubkeys: Vec<PathBuf>,
+    /// Identity that the certificate of one of the authorities has to have.
+    pub ca_id: Option<IdPattern>,
+    /// How much must be known of revocation.
+    pub revocation: Revocation,
+    /// Signatures that are taken.
+    pub signatures: SignatureRules,
+}
+
+/// How much must be known of the revocation of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revocation {
+    /// It is known not to be revoked.
+    Strict,
+    /// It is known not to be revoked, if it says where that could be learnt.
+    IfUri,
+    /// It is not known to be revoked.
+    Relaxed,
+}
+
+/// What a connection's `local` says beyond what IKE has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSignature {
+    /// The connection.
+    pub connection: String,
+    /// Public keys of our own, to be used without a certificate.
+    pub pubkeys: Vec<PathBuf>,
+    /// Signatures to make, the preferred ones first.
+    pub signatures: SignatureRules,
+}
+
+const NO_EAP: &str = "EAP is not implemented";
+const NO_TOKEN: &str = "tokens are not implemented";
+
+pub(super) const LOCAL: Schema = Schema {
+    keys: &[
+        ("round", Rule::NoEffect),
+        ("certs", Rule::Take),
+        ("pubkeys", Rule::Take),
+        ("auth", Rule::Take),
+        ("id", Rule::Take),
+        ("eap_id", Rule::Never(NO_EAP)),
+        ("aaa_id", Rule::Never(NO_EAP)),
+        ("xauth_id", Rule::Never("XAuth is a part of IKEv1, which is not implemented")),
+    ],
+    sections: &["cert"],
+};
+
+pub(super) const REMOTE: Schema = Schema {
+    keys: &[
+        ("round", Rule::NoEffect),
+        ("id", Rule::Take),
+        ("eap_id", Rule::Never(NO_EAP)),
+        ("groups", Rule::Never("attribute certificates and AAA servers are not implemented")),
+        ("cert_policy", Rule::Never("certificate policies are not looked at")),
+        ("certs", Rule::Take),
+        ("cacerts", Rule::Take),
+        ("ca_id", Rule::Take),
+        ("pubkeys", Rule::Take),
+        ("revocation", Rule::Take),
+        ("auth", Rule::Take),
+    ],
+    sections: &["cert", "cacert"],
+};
+
+/// A section that names a file; `cacert` of an authority has the same keys.
+pub(super) const FILE: Schema = Schema {
+    keys: &[
+        ("file", Rule::Take),
+        ("handle", Rule::Never(NO_TOKEN)),
+        ("slot", Rule::Never(NO_TOKEN)),
+        ("module", Rule::Never(NO_TOKEN)),
+    ],
+    sections: &[],
+};
+
+/// Reads `local`; without the section, it is a signature with any certificate.
+pub(super) fn local(
+    view: Option<&View<'_, '_>>,
+    connection: &str,
+    directory: &Path,
+    problems: &Problems,
+) -> (LocalAuth, OwnSignature) {
+    let Some(keys) = view.map(|view| Keys::new(view, &LOCAL, problems)) else {
+        let own = OwnSignature {
+            connection: connection.into(),
+            pubkeys: Vec::new(),
+            signatures: SignatureRules::default(),
+        };
+        return (LocalAuth { id: None, method: LocalMethod::Certificate(Vec::new()) }, own);
+    };
+    let mut certs = files(&keys, "certs", &directory.join("x509"));
+    certs.extend(view.map(|view| file_sections(view, "cert", problems)).unwrap_or_default());
+    let pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
+    let (method, signatures) = match keys.get("auth", signature::auth) {
+        Some(Auth::SharedKey) => {
+            if !certs.is_empty() || !pubkeys.is_empty() {
+                keys.wrong("auth", "psk needs no certificate and no public key: pubkey was expected");
+            }
+            (LocalMethod::SharedKey, SignatureRules::default())
+        }
+        Some(Auth::Signature(rules)) => (certificate(&certs), rules),
+        None => (certificate(&certs), SignatureRules::default()),
+    };
+    let id = keys.get("id", identity::one).flatten();
+    (LocalAuth { id, method }, OwnSignature { connection: connection.into(), pubkeys, signatures })
+}
+
+fn certificate(certs: &[PathBuf]) -> LocalMethod {
+    LocalMethod::Certificate(certs.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+}
+
+/// Reads `remote`; without the section, any peer with any proof.
+pub(super) fn remote(
+    view: Option<&View<'_, '_>>,
+    connection: &str,
+    directory: &Path,
+    problems: &Problems,
+) -> (RemoteAuth, PeerConditions) {
+    let mut conditions = PeerConditions {
+        connection: connection.into(),
+        certs: Vec::new(),
+        cacerts: Vec::new(),
+        pubkeys: Vec::new(),
+        ca_id: None,
+        revocation: Revocation::Relaxed,
+        signatures: SignatureRules::default(),
+    };
+    let Some(view) = view else {
+        return (RemoteAuth { id: IdPattern::Any, method: RemoteMethod::Any(connection.into()) }, conditions);
+    };
+    let keys = Keys::new(view, &REMOTE, problems);
+    conditions.certs = files(&keys, "certs", &directory.join("x509"));
+    conditions.certs.extend(file_sections(view, "cert", problems));
+    conditions.cacerts = files(&keys, "cacerts", &directory.join("x509ca"));
+    conditions.cacerts.extend(file_sections(view, "cacert", problems));
+    conditions.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
+    conditions.ca_id = keys.get("ca_id", identity::pattern);
+    let words =
+        [("strict", Revocation::Strict), ("ifuri", Revocation::IfUri), ("relaxed", Revocation::Relaxed)];
+    conditions.revocation = keys.get("revocation", choice(&words)).unwrap_or(Revocation::Relaxed);
+    let id = keys.get("id", identity::pattern).unwrap_or(IdPattern::Any);
+    // What only a certificate can meet asks for one.
+    let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
+    let asks = asking || !view.sections().is_empty();
+    let method = match keys.get("auth", signature::auth) {
+        Some(Auth::SharedKey) => {
+            if asks {
+                keys.wrong("auth", "psk shows no certificate, but one is asked for: pubkey was expected");
+            }
+            RemoteMethod::SharedKey
+        }
+        Some(Auth::Signature(rules)) => {
+            conditions.signatures = rules;
+            RemoteMethod::Certificate(connection.into())
+        }
+        None if asks => RemoteMethod::Certificate(connection.into()),
+        None => RemoteMethod::Any(connection.into()),
+    };
+    (RemoteAuth { id, method }, conditions)
+}
+
+/// Files that a key lists, in their folder or with an absolute path.
+fn files(keys: &Keys<'_>, name: &str, folder: &Path) -> Vec<PathBuf> {
+    keys.list(name, |file| Ok(folder.join(file)))
+}
+
+/// Files of the sections `cert...` or `cacert...`.
+fn file_sections(view: &View<'_, '_>, front: &str, problems: &Problems) -> Vec<PathBuf> {
+    let sections = view.sections();
+    sections
+        .iter()
+        .filter(|section| section.name().starts_with(front))
+        .filter_map(|section| file_section(section, problems))
+        .collect()
+}
+
+/// The file of one such section.
+pub(super) fn file_section(section: &View<'_, '_>, problems: &Problems) -> Option<PathBuf> {
+    let keys = Keys::new(section, &FILE, problems);
+    if !keys.has("file") {
+        keys.wrong_section("`file` was expected, the absolute path of a certificate");
+    }
+    keys.get("file", absolute)
+}
+
+/// Reads an absolute path.
+pub(super) fn absolute(text: &str) -> value::Read<PathBuf> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err("an absolute path was expected".into()) }
+}

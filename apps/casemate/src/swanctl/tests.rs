@@ -1,0 +1,69 @@
+//! Whole configurations: what they become, and which errors they get.
+
+mod examples;
+mod files;
+mod keys;
+mod manual;
+mod syntax;
+
+use super::*;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// A host with some files and some names, none of which is on the disk.
+#[derive(Default)]
+struct Memory {
+    files: BTreeMap<PathBuf, String>,
+}
+
+impl Memory {
+    fn with(files: &[(&str, &str)]) -> Self {
+        Self { files: files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect() }
+    }
+}
+
+impl Host for Memory {
+    fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+        let text = self.files.get(path).ok_or_else(|| io::Error::other("no such file"))?;
+        Ok(Zeroizing::new(text.clone().into_bytes()))
+    }
+
+    fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
+        let pattern = directory.join(pattern);
+        let pattern = glob::Pattern::new(pattern.to_str().unwrap()).map_err(io::Error::other)?;
+        let options = glob::MatchOptions { require_literal_separator: true, ..Default::default() };
+        Ok(self.files.keys().filter(|path| pattern.matches_path_with(path, options)).cloned().collect())
+    }
+
+    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        match name {
+            "moon.strongswan.org" => Ok(vec!["192.168.0.1".parse().unwrap(), "fec0::1".parse().unwrap()]),
+            "empty.strongswan.org" => Ok(Vec::new()),
+            _ => Err(io::Error::other("no such name")),
+        }
+    }
+}
+
+const FILE: &str = "/etc/swanctl/swanctl.conf";
+
+fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    Config::parse(Path::new(FILE), text.as_bytes(), &Memory::default())
+}
+
+fn ok(text: &str) -> Config {
+    parse(text).unwrap_or_else(|problems| panic!("{text}\n{}", LoadError::Wrong(problems)))
+}
+
+/// Every error, as it is shown.
+fn wrong(text: &str) -> Vec<String> {
+    let problems = parse(text).expect_err(text);
+    problems.iter().map(|problem| problem.to_string().replace("/etc/swanctl/", "")).collect()
+}
+
+/// The one error there is.
+fn only(text: &str) -> String {
+    let [problem] = &wrong(text)[..] else { panic!("{text}\n{:?}", wrong(text)) };
+    problem.clone()
+}

@@ -1,0 +1,231 @@
+//! Configurations in the manner of strongSwan's test suite load as they are, and mean what they say.
+
+use super::super::{Config, LoadError, Revocation};
+use super::ok;
+use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
+use casemate_ike::config::{
+    self, AddrPattern, Child, ChildAlgorithms, ChildMode, Connection, IdPattern, Identity, IdentityKind,
+    IkeEncryption, LocalMethod, OnClose, RemoteMethod, Sequence, Start, Unique,
+};
+use casemate_sa::{DfPolicy, DscpPolicy};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/swanctl")
+}
+
+fn load(name: &str) -> Config {
+    let loaded = Config::load(&directory().join(name));
+    loaded.unwrap_or_else(|error: LoadError| panic!("{error}"))
+}
+
+fn connection(config: &Config) -> &Connection {
+    let [connection] = &config.connections[..] else { panic!("{:?}", config.connections) };
+    connection
+}
+
+fn child(connection: &Connection) -> &Child {
+    let [child] = &connection.children[..] else { panic!("{:?}", connection.children) };
+    child
+}
+
+fn fqdn(name: &str) -> Identity {
+    Identity::Fqdn(name.into())
+}
+
+fn single(addr: &str) -> AddrPattern {
+    AddrPattern::Range(casemate_sa::AddrRange::single(addr.parse().unwrap()))
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn every_example_loads() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "conf") {
+            let config = load(path.file_name().unwrap().to_str().unwrap());
+            assert!(!config.connections.is_empty(), "{}", path.display());
+            assert!(
+                config.warnings.iter().all(|warning| warning.text.contains("updown")),
+                "{:?}",
+                config.warnings
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count}");
+}
+
+#[test]
+fn net2net_psk() {
+    let config = load("net2net-psk.conf");
+    let gw = connection(&config);
+    assert_eq!(gw.name, "gw-gw");
+    assert_eq!(
+        (&gw.local_addrs[..], &gw.remote_addrs[..]),
+        (&[single("192.168.0.1")][..], &[single("192.168.0.2")][..])
+    );
+    assert_eq!(
+        (gw.local.id.as_ref(), &gw.local.method),
+        (Some(&fqdn("moon.strongswan.org")), &LocalMethod::SharedKey)
+    );
+    assert_eq!(gw.remote.id, IdPattern::Exactly(fqdn("sun.strongswan.org")));
+    assert_eq!(gw.remote.method, RemoteMethod::SharedKey);
+    let [proposal] = &gw.proposals[..] else { panic!() };
+    let aes = CipherAlg::AesCbc(casemate_crypto::AesBits::B128);
+    let sha256 = MacAlg::standard(MacKind::HmacSha256);
+    assert_eq!(proposal.encryption, IkeEncryption::Separate(vec![aes], vec![sha256]));
+    assert_eq!(
+        (&proposal.prfs[..], &proposal.kex[..]),
+        (&[PrfAlg::HmacSha256][..], &[KexMethod::X25519][..])
+    );
+    // Reauthentication leaves no rekeying, unless both are asked for; the end is a tenth later.
+    assert_eq!(
+        (gw.reauth, gw.lifespan.rekey, gw.lifespan.hard),
+        (Some(seconds(10_800)), None, Some(seconds(11_880)))
+    );
+    assert_eq!(gw.lifespan.random, seconds(1_080));
+    let net = child(gw);
+    assert_eq!(net.local_ts[0].addrs.unwrap().to_string(), "10.1.0.0/16");
+    assert_eq!(net.remote_ts[0].addrs.unwrap().to_string(), "10.2.0.0/16");
+    assert_eq!((net.lifespan.rekey, net.lifespan.hard), (Some(seconds(5_400)), Some(seconds(5_940))));
+    assert_eq!((net.rekey_bytes, net.life_bytes), (Some(500_000_000), Some(550_000_000)));
+    assert_eq!((net.rekey_packets, net.life_packets), (Some(1_000_000), Some(1_100_000)));
+    assert_eq!((net.mode, net.start, net.replay_window), (ChildMode::Tunnel, Start::default(), 32));
+    let [first, second] = &config.shared_keys[..] else { panic!() };
+    assert_eq!(first.secret.expose(), [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb]);
+    assert_eq!(second.secret.expose(), (1..=16).collect::<Vec<u8>>());
+    let ids = ["moon.strongswan.org", "sun.strongswan.org"].map(|id| IdPattern::Exactly(fqdn(id)));
+    assert_eq!((&first.ids[..], &second.ids[..]), (&ids[..1], &ids[..]));
+    assert_eq!(config.warnings.len(), 1);
+}
+
+#[test]
+fn certificates_and_what_is_asked_of_them() {
+    let config = load("net2net-cert.conf");
+    let gw = connection(&config);
+    let moon = directory().join("x509/moonCert.pem").to_str().unwrap().to_owned();
+    assert_eq!(gw.local.method, LocalMethod::Certificate(vec![moon]));
+    assert!(matches!(&gw.remote.id, IdPattern::Exactly(Identity::Name(der)) if der.starts_with(&[0x30])));
+    // `default` in a list adds the defaults.
+    assert_eq!(gw.proposals.len(), 1 + config::ike_proposals().len());
+    assert_eq!(child(gw).start, Start { at_once: false, on_traffic: true });
+
+    let config = load("rw-cert.conf");
+    let rw = connection(&config);
+    assert_eq!(rw.remote.id, IdPattern::Ending(IdentityKind::Email, "@strongswan.org".into()));
+    assert_eq!(rw.remote.method, RemoteMethod::Certificate("rw".into()));
+    assert_eq!(
+        (rw.dpd_delay, rw.send_certreq, rw.send_cert),
+        (Some(seconds(60)), false, config::SendCert::Always)
+    );
+    assert_eq!(rw.remote_addrs, [AddrPattern::Any]);
+    // Nothing else said: four hours, a tenth more, up to a tenth earlier.
+    assert_eq!((rw.lifespan.rekey, rw.lifespan.hard), (Some(seconds(14_400)), Some(seconds(15_840))));
+    assert_eq!(
+        (child(rw).proposals[0].sequence, child(rw).on_dead_peer),
+        (Sequence::PreferExtended, OnClose::Restart)
+    );
+    let conditions = &config.peer_conditions[0];
+    assert_eq!((conditions.connection.as_str(), conditions.revocation), ("rw", Revocation::Strict));
+    assert_eq!(conditions.cacerts, [directory().join("x509ca/strongswanCert.pem")]);
+    assert_eq!(config.authorities[0].crls, [Path::new("/etc/swanctl/x509crl/strongswan.crl")]);
+}
+
+#[test]
+fn rw_psk_fqdn() {
+    let config = load("rw-psk-fqdn.conf");
+    let [carol, dave] = &config.connections[..] else { panic!() };
+    assert_eq!(carol.remote.id, IdPattern::Exactly(Identity::Email("carol@strongswan.org".into())));
+    assert_eq!(dave.remote.id, IdPattern::Exactly(Identity::KeyId(b"dave\n".to_vec())));
+    // The rest is inherited.
+    assert_eq!((&carol.local, &carol.children), (&dave.local, &dave.children));
+    assert!(carol.force_encap && dave.force_encap);
+    assert_eq!(config.shared_keys[0].secret.expose(), b"a passphrase with \"quotes\" # and no comment");
+}
+
+#[test]
+fn host2host_transport() {
+    let config = load("host2host-transport.conf");
+    let host = connection(&config);
+    assert_eq!(host.remote_addrs, [single("192.168.0.2"), single("fec0::2")]);
+    let child = child(host);
+    assert_eq!((child.mode, child.start), (ChildMode::Transport, Start { at_once: true, on_traffic: true }));
+    let sha256 = MacAlg::standard(MacKind::HmacSha256);
+    assert_eq!(child.proposals[0].algorithms, ChildAlgorithms::Ah(vec![sha256]));
+    let ports: Vec<_> = child.local_ts.iter().map(|ts| (ts.proto.unwrap(), ts.ports.first())).collect();
+    assert_eq!(ports, [(6, 22), (17, 1024), (1, 0)]);
+    assert_eq!((child.on_close, child.reqid, child.priority), (OnClose::Trap, Some(17), Some(2)));
+    assert_eq!((child.replay_window, child.tfc_pad_to, child.outer.ecn), (128, 128, false));
+    assert_eq!((child.outer.dscp, child.outer.df), (DscpPolicy::Set(0), DfPolicy::Clear));
+    let (own, peer) = (&config.own_signatures[0].signatures, &config.peer_conditions[0].signatures);
+    assert_eq!((own.least_ecdsa_bits, own.chain.len()), (Some(384), 3));
+    assert_eq!((&peer.ike[..], &peer.chain[..]), (&[SignatureAlg::Ecdsa(HashAlg::Sha384)][..], &[][..]));
+}
+
+#[test]
+fn pools_and_virtual_addresses() {
+    let config = load("ip-pool.conf");
+    let rw = connection(&config);
+    assert_eq!((rw.pools.join(" "), rw.unique), ("rw_pool rw_pool6".into(), Unique::Replace));
+    assert_eq!(rw.remote.id, IdPattern::NameLike("C=CH, O=strongSwan Project, OU=Research, CN=*".into()));
+    let shown: Vec<String> = config.pools.iter().map(|pool| pool.addrs.to_string()).collect();
+    assert_eq!(shown, ["10.3.0.1-10.3.0.14", "fec3::10-fec3::ff"]);
+    assert_eq!(
+        (config.pools[0].dns.len(), config.pools[0].subnets[0].to_string()),
+        (2, "10.1.0.0/16".into())
+    );
+
+    let config = load("virtual-ip.conf");
+    let home = connection(&config);
+    assert_eq!(home.vips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.0.0.0", "::"]);
+    assert_eq!(
+        (home.keying_tries, home.lifespan.random, home.lifespan.hard),
+        (0, seconds(1_200), Some(seconds(87_000)))
+    );
+    let shunts: Vec<_> =
+        home.shunts.iter().map(|shunt| (shunt.name.as_str(), shunt.passes, shunt.priority)).collect();
+    assert_eq!(shunts, [("local-net", true, None), ("nothing-else", false, Some(4_000))]);
+    assert_eq!(child(home).on_close, OnClose::Restart);
+    assert_eq!(config.passphrases[0].file, directory().join("rsa/carolKey.pem"));
+}
+
+#[test]
+fn templates() {
+    let config = load("templates.conf");
+    let [a, b] = &config.connections[..] else { panic!() };
+    assert_eq!((&a.local, &a.proposals, &a.remote), (&b.local, &b.proposals, &b.remote));
+    let starts = |connection: &Connection| {
+        connection.children.iter().map(|child| child.start.on_traffic).collect::<Vec<_>>()
+    };
+    // Of `b`, the first is cleared, and its other child has what the template says.
+    assert_eq!((starts(a), starts(b)), (vec![true], vec![false, true]));
+    assert_eq!(b.children[0].remote_ts, a.children[0].remote_ts);
+    assert_eq!(config.shared_keys[0].ids, []);
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = ok("connections { gw { children { net { } } } }");
+    let gw = connection(&config);
+    assert_eq!((&gw.proposals, &child(gw).proposals), (&config::ike_proposals(), &config::child_proposals()));
+    assert_eq!((gw.local_port, gw.remote_port, gw.keying_tries, gw.dpd_delay), (500, 500, 1, None));
+    assert_eq!(gw.local.method, LocalMethod::Certificate(Vec::new()));
+    assert_eq!((&gw.remote.id, &gw.remote.method), (&IdPattern::Any, &RemoteMethod::Any("gw".into())));
+    assert_eq!(child(gw).local_ts, [casemate_ike::TrafficTemplate::DYNAMIC]);
+    assert_eq!(
+        child(gw).lifespan,
+        config::Lifespan { rekey: Some(seconds(3_600)), random: seconds(360), hard: Some(seconds(3_960)) }
+    );
+    // What only a certificate can meet asks for one.
+    let config = ok("connections { gw { remote {\n cacerts = ca.pem\n } } }");
+    assert_eq!(connection(&config).remote.method, RemoteMethod::Certificate("gw".into()));
+    // Names are looked up.
+    let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.0/8\n } }");
+    assert_eq!(connection(&config).remote_addrs[..2], [single("192.168.0.1"), single("fec0::1")]);
+}

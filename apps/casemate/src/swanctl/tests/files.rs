@@ -1,0 +1,110 @@
+//! Files that include others, and the folders beside a configuration.
+
+use super::super::{Config, Place, Problem};
+use super::{FILE, Memory};
+use std::path::{Path, PathBuf};
+
+fn load(text: &str, files: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
+    Config::parse(Path::new(FILE), text.as_bytes(), &Memory::with(files))
+}
+
+fn names(config: &Config) -> Vec<&str> {
+    config.connections.iter().map(|connection| connection.name.as_str()).collect()
+}
+
+#[test]
+fn files_are_included_in_the_order_of_their_names() {
+    let files = [
+        ("/etc/swanctl/conf.d/b.conf", "connections { b { } }"),
+        ("/etc/swanctl/conf.d/a.conf", "connections { a { dpd_delay = 5s\n } }\ninclude ../more/x.conf"),
+        ("/etc/swanctl/conf.d/c.txt", "}"),
+        ("/etc/swanctl/conf.d/../more/x.conf", "connections { a { dpd_delay = 6s\n } }"),
+    ];
+    let config = load("include conf.d/*.conf\nconnections { z { } }", &files).unwrap();
+    assert_eq!(names(&config), ["a", "b", "z"]);
+    assert_eq!(config.connections[0].dpd_delay.unwrap().as_secs(), 6);
+}
+
+#[test]
+fn an_include_stands_in_its_section() {
+    let files = [("/x y/gw.conf", "version = 2\nlocal { auth = psk\n }\n")];
+    for include in ["include \"/x y/gw.conf\"", "include /x\\ y/gw.conf # why"] {
+        let config = load(&format!("connections {{ gw {{ {include}\n}} }}"), &files).unwrap();
+        assert_eq!(
+            config.connections[0].local.method,
+            casemate_ike::config::LocalMethod::SharedKey,
+            "{include}"
+        );
+    }
+}
+
+#[test]
+fn errors_name_the_file_that_is_wrong() {
+    let files = [("/etc/swanctl/conf.d/a.conf", "\n\nconnections { gw { foo = 1\n } }")];
+    let problems = load("include conf.d/*.conf", &files).unwrap_err();
+    let place = Place { file: Path::new("/etc/swanctl/conf.d/a.conf").into(), line: 3 };
+    assert_eq!(problems.iter().map(|problem| &problem.place).collect::<Vec<_>>(), [&place]);
+    assert!(
+        problems[0]
+            .text
+            .starts_with("connections.gw.foo: not a key of swanctl.conf; expected one of version, ")
+    );
+}
+
+#[test]
+fn what_cannot_be_included() {
+    let why = |text: &str, files: &[(&str, &str)]| load(text, files).unwrap_err()[0].to_string();
+    assert_eq!(
+        why("\ninclude gone.conf", &[]),
+        format!("{FILE}:2: include gone.conf: there is no such file")
+    );
+    assert!(why("include [", &[]).contains("include [: "));
+    assert!(why("include", &[]).contains("was expected"));
+    assert!(load("include gone/*.conf", &[]).is_ok());
+    let circle = [("/etc/swanctl/a.conf", "include a.conf")];
+    assert!(why("include a.conf", &circle).contains("more than 10 deep"));
+    let unclosed = [("/etc/swanctl/a.conf", "connections {")];
+    assert!(
+        why("include a.conf\n}", &unclosed).contains("closes no section")
+            || why("include a.conf", &unclosed).contains("never closed")
+    );
+    // Each file includes both, ten deep.
+    let many = [("/etc/swanctl/a.conf", "include *.conf"), ("/etc/swanctl/b.conf", "include *.conf")];
+    assert!(
+        load("include *.conf", &many)
+            .unwrap_err()
+            .iter()
+            .any(|problem| problem.text.contains("more than 1000 files"))
+    );
+    let large = "#".repeat(9 << 20);
+    let large = [("/etc/swanctl/a.conf", large.as_str()), ("/etc/swanctl/b.conf", large.as_str())];
+    assert!(why("include *.conf", &large).contains("more than 16 MiB together"));
+}
+
+#[test]
+fn folders_are_listed() {
+    let files = [
+        ("/etc/swanctl/x509/moonCert.pem", ""),
+        ("/etc/swanctl/x509ca/b.pem", ""),
+        ("/etc/swanctl/x509ca/a.pem", ""),
+        ("/etc/swanctl/x509crl/a.crl", ""),
+        ("/etc/swanctl/pubkey/sunPub.pem", ""),
+        ("/etc/swanctl/rsa/moonKey.pem", ""),
+        ("/etc/swanctl/private/k.pem", ""),
+        ("/etc/swanctl/x509/deeper/no.pem", ""),
+    ];
+    let folders = load("", &files).unwrap().folders;
+    let paths = |names: &[&str]| {
+        names.iter().map(|name| PathBuf::from("/etc/swanctl").join(name)).collect::<Vec<_>>()
+    };
+    assert_eq!(folders.certs, paths(&["x509/moonCert.pem"]));
+    assert_eq!(folders.cacerts, paths(&["x509ca/a.pem", "x509ca/b.pem"]));
+    assert_eq!(folders.crls, paths(&["x509crl/a.crl"]));
+    assert_eq!(folders.pubkeys, paths(&["pubkey/sunPub.pem"]));
+    assert_eq!(folders.private_keys, paths(&["private/k.pem", "rsa/moonKey.pem"]));
+    let problems = load("", &[("/etc/swanctl/pkcs12/me.p12", "")]).unwrap_err();
+    assert!(
+        problems[0].text.starts_with("/etc/swanctl/pkcs12: PKCS #12 containers are not read"),
+        "{problems:?}"
+    );
+}

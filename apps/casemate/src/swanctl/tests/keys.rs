@@ -1,0 +1,178 @@
+//! Every key of every section: read, refused with a reason, or without effect as the schema says.
+
+use super::super::{child, connection, pool, round, schema::Rule, schema::Schema, secret};
+use super::{ok, only, parse, wrong};
+
+/// Sections by what stands around their keys, and a few keys that make them right.
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 9] = [
+    ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
+    ("connections.gw.local", &round::LOCAL, "connections { gw { local {", "} } }"),
+    ("connections.gw.remote", &round::REMOTE, "connections { gw { remote {", "} } }"),
+    (
+        "connections.gw.local.cert1",
+        &round::FILE,
+        "connections { gw { local { cert1 {\n file = /x\n",
+        "} } } }",
+    ),
+    ("connections.gw.children.net", &child::CHILD, "connections { gw { children { net {", "} } } }"),
+    ("secrets.ike-1", &secret::SHARED, "secrets { ike-1 {\n secret = s\n", "} }"),
+    ("secrets.rsa1", &secret::PASSPHRASE, "secrets { rsa1 {\n file = f\n secret = s\n", "} }"),
+    ("pools.p", &pool::POOL, "pools { p {\n addrs = 10.3.0.0/24\n", "} }"),
+    ("authorities.ca", &pool::AUTHORITY, "authorities { ca {\n cacert = ca.pem\n", "} }"),
+];
+
+fn with(front: &str, back: &str, key: &str, value: &str) -> String {
+    format!("{front}\n{key} = {value}\n{back}")
+}
+
+#[test]
+fn every_key_that_is_taken_makes_a_difference() {
+    let mut count = 0;
+    for (path, schema, front, back) in SECTIONS {
+        let plain = format!("{:?}", ok(&format!("{front}\n{back}")));
+        let taken = schema.keys.iter().filter(|(_, rule)| matches!(rule, Rule::Take | Rule::TakeAll));
+        for (key, _) in taken {
+            // Either it cannot be read, or it is the name of a file.
+            match parse(&with(front, back, key, "*a=*b")) {
+                Ok(config) => {
+                    // A key may stand for another one that is given already.
+                    let config = format!("{config:?}");
+                    assert!(
+                        config != plain || (path, *key) == ("authorities.ca", "file") || *key == "secret",
+                        "{path}.{key}"
+                    );
+                }
+                Err(problems) => {
+                    let name = format!("{path}.{key}: ");
+                    assert!(
+                        problems.iter().any(|problem| problem.text.starts_with(&name)),
+                        "{path}.{key}: {problems:?}"
+                    );
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count}");
+}
+
+#[test]
+fn every_key_that_is_refused_says_why() {
+    let mut count = 0;
+    for (path, schema, front, back) in SECTIONS {
+        for (key, rule) in schema.keys {
+            let (harmless, why): (Option<&str>, &str) = match rule {
+                Rule::Never(why) => (None, why),
+                Rule::Off(why) => (Some("no"), why),
+                Rule::Only(values, why) => (values.last().copied(), why),
+                Rule::NoEffect => {
+                    assert!(parse(&with(front, back, key, "7")).is_ok(), "{path}.{key}");
+                    continue;
+                }
+                Rule::Take | Rule::TakeAll => continue,
+            };
+            let problem = only(&with(front, back, key, "yes7"));
+            assert!(problem.contains(&format!("{path}.{key}: ")) && problem.contains(why), "{problem}");
+            if let Some(harmless) = harmless {
+                assert!(parse(&with(front, back, key, harmless)).is_ok(), "{path}.{key} = {harmless}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 35, "{count}");
+}
+
+#[test]
+fn unknown_keys_and_sections() {
+    for (path, _, front, back) in SECTIONS {
+        let problem = only(&with(front, back, "zzzzzz", "1"));
+        assert!(
+            problem.contains(&format!("{path}.zzzzzz: not a key of swanctl.conf; expected one of ")),
+            "{problem}"
+        );
+        let problem = only(&format!("{front}\nzzzzzz {{ }}\n{back}"));
+        assert!(problem.contains(&format!("{path}.zzzzzz: not a section of swanctl.conf")), "{problem}");
+    }
+    assert_eq!(
+        only("connections {\n gw {\n  dpd_dely = 5s\n }\n}"),
+        "swanctl.conf:3: connections.gw.dpd_dely: not a key of swanctl.conf; is `dpd_delay` meant?"
+    );
+    assert!(
+        only("secrets { foo { } }")
+            .contains("secrets.foo: not a section of swanctl.conf; expected one of ike")
+    );
+    assert!(
+        only("secrets { eap-1 { } }").contains("secrets.eap-1: this section is not supported: EAP is not")
+    );
+    assert!(only("secrets { a = b\n }").contains("secrets.a: a section such as `ike { ... }` was expected"));
+}
+
+#[test]
+fn all_errors_are_told() {
+    let problems = wrong(
+        "connections {\n gw {\n  version = 1\n  proposals = aes128-sha256, foo\n  local { auth = eap-tls\n }\n  children { a {\n   \
+         mode = beet\n   local_ts = 10.0.0.0/99, dynamic\n } }\n }\n}\npools { p { } }\n",
+    );
+    assert_eq!(
+        problems,
+        [
+            "swanctl.conf:3: connections.gw.version: `1`: IKEv1 is not implemented; only 0 or 2 is taken",
+            "swanctl.conf:4: connections.gw.proposals: `aes128-sha256`: a key exchange method was expected, such as x25519, \
+             ecp256 or modp2048",
+            "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: words such as aes256gcm16, aes128, \
+             sha256, prfsha256 or x25519 were expected",
+            "swanctl.conf:5: connections.gw.local.auth: `eap-tls`: eap is not implemented: psk or pubkey was expected",
+            "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
+             drop was expected",
+            "swanctl.conf:9: connections.gw.children.a.local_ts: `10.0.0.0/99`: dynamic, an address, a subnet or a range was \
+             expected, and perhaps [protocol/port]",
+            "swanctl.conf:13: pools.p: `addrs` was expected, such as 10.3.0.0/24",
+        ]
+    );
+}
+
+#[test]
+fn keys_that_contradict_each_other() {
+    let child = |keys: &str| only(&format!("connections {{ gw {{ children {{ a {{\n{keys}\n}} }} }} }}"));
+    assert!(
+        child("rekey_time = 1h\nlife_time = 30m")
+            .contains(":3: connections.gw.children.a.life_time: it is over before")
+    );
+    assert!(child("rekey_time = 1h\nrand_time = 2h").contains("rand_time: it is longer"));
+    assert!(child("rekey_bytes = 9k\nlife_bytes = 8k").contains("life_bytes: it is less"));
+    assert!(
+        child("mode = pass").contains("children.a.start_action: pass and drop take effect with trap only")
+    );
+    assert!(
+        child("mode = drop\nstart_action = trap\nesp_proposals = aes128gcm16")
+            .contains("no proposal was expected")
+    );
+    let gw = |keys: &str| only(&format!("connections {{ gw {{\n{keys}\n}} }}"));
+    assert!(gw("local1 { auth = psk\n}\nlocal2 { auth = psk\n}").contains("connections.gw: several rounds"));
+    assert!(gw("local { auth = psk\ncerts = a.pem\n}").contains("local.auth: psk needs no certificate"));
+    assert!(gw("remote { auth = psk\ncacerts = a.pem\n}").contains("remote.auth: psk shows no certificate"));
+    assert!(gw("pools = p").contains("connections.gw.pools: `p`: there is no such pool"));
+    assert!(gw("local_addrs = gone.example.org").contains("looking up this host failed: no such name"));
+    assert!(gw("local_addrs = empty.strongswan.org").contains("this host has no address"));
+    assert!(gw("local_port = 0").contains("a number above 0 was expected"));
+    assert!(only("secrets { ike { } }").contains("secrets.ike: `secret` was expected"));
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    for text in [
+        "secrets { ike {\n secret = 0xMYSECRET\n } }",
+        "secrets { ike {\n secret = 0sMYSECRET*\n } }",
+        "secrets { ike {\n secret = MYSECRET\n foo = 1\n } }",
+        "secrets { rsa {\n secret = MYSECRET\n } }",
+        "secrets { eap {\n secret = MYSECRET\n } }",
+        "secrets { ike { secret = \"MYSECRET } }",
+    ] {
+        assert!(wrong(text).iter().all(|problem| !problem.contains("MYSECRET")), "{text}");
+    }
+    let shown = format!(
+        "{:?}",
+        ok("secrets { ike {\n secret = MYSECRET\n }\n rsa {\n file = a\n secret = MYSECRET\n } }")
+    );
+    assert!(!shown.contains("MYSECRET") && shown.contains("8 bytes"));
+}

@@ -1,0 +1,109 @@
+//! docs/manual/swanctl.md says what the code does.
+
+use super::super::schema::Rule;
+use super::keys::SECTIONS;
+use super::{ok, parse};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/swanctl.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The rows of the table under a heading, as cells.
+fn rows<'p>(page: &'p str, heading: &str) -> Vec<Vec<&'p str>> {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
+    let section = rest.split("\n#").next().unwrap();
+    let lines = section.lines().filter(|line| line.starts_with("| `"));
+    lines.map(|line| line.trim_matches('|').split(" |").map(str::trim).collect()).collect()
+}
+
+fn spans(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_key_has_its_row() {
+    const HEADINGS: [&str; 9] = [
+        "## connections.NAME",
+        "## connections.NAME.local",
+        "## connections.NAME.remote",
+        "### Certificates by a section",
+        "## connections.NAME.children.NAME",
+        "## secrets.ikeNAME",
+        "## secrets.privateNAME",
+        "## pools.NAME",
+        "## authorities.NAME",
+    ];
+    let page = page();
+    for ((path, schema, ..), heading) in SECTIONS.iter().zip(HEADINGS) {
+        let rows = rows(&page, heading);
+        let named: BTreeSet<&str> = rows.iter().filter_map(|row| spans(row[0]).next()).collect();
+        let keys: BTreeSet<&str> = schema.keys.iter().map(|(key, _)| *key).collect();
+        assert_eq!(named, keys, "{path}");
+        for (key, rule) in schema.keys {
+            let row = rows.iter().find(|row| row[0] == format!("`{key}`")).unwrap();
+            let (Rule::Off(why) | Rule::Only(_, why) | Rule::Never(why)) = rule else { continue };
+            let (meaning, never) = (row[2], matches!(rule, Rule::Never(_)));
+            assert!(meaning.to_lowercase().contains(&why.to_lowercase()), "{path}.{key}: {meaning}");
+            assert!(
+                meaning.starts_with("refused") == never
+                    && (never || meaning.contains("nly ") || *key == "version"),
+                "{path}.{key}"
+            );
+        }
+    }
+}
+
+#[test]
+fn examples_load() {
+    let page = page();
+    let blocks: Vec<&str> =
+        page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        let config = ok(block);
+        assert!(!config.connections.is_empty() && config.warnings.is_empty());
+    }
+}
+
+#[test]
+fn words_of_proposals_are_words() {
+    let page = page();
+    let rows = rows(&page, "## Proposals");
+    let words: Vec<&str> = rows.iter().flat_map(|row| spans(row[0])).collect();
+    assert!(words.len() > 40, "{words:?}");
+    for word in words {
+        assert!(super::super::keyword::word(word).is_ok(), "{word}");
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_page() {
+    let page = page();
+    for ((path, _, front, back), heading) in SECTIONS.iter().zip([
+        "## connections.NAME",
+        "## connections.NAME.local",
+        "## connections.NAME.remote",
+        "",
+        "## connections.NAME.children.NAME",
+    ]) {
+        for row in if heading.is_empty() { Vec::new() } else { rows(&page, heading) } {
+            let key = spans(row[0]).next().unwrap();
+            let default = spans(row[1]).next().unwrap_or(row[1]);
+            // What is made of other keys is not a value.
+            if default.is_empty()
+                || default.contains(' ')
+                || default.contains("over_time")
+                || row[1].contains("less")
+            {
+                continue;
+            }
+            let given = parse(&format!("{front}\n{key} = {default}\n{back}"));
+            let given = given.unwrap_or_else(|problems| panic!("{path}.{key}: {problems:?}"));
+            let plain = ok(&format!("{front}\n{back}"));
+            assert_eq!(format!("{given:?}"), format!("{plain:?}"), "{path}.{key} = {default}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The syntax, the inheritance of sections, and where errors are.
+
+use super::super::files::Loader;
+use super::super::problem::Problem;
+use super::super::tree::Tree;
+use super::super::view::Resolver;
+use super::{FILE, Memory, only, parse, wrong};
+use proptest::prelude::*;
+use std::path::Path;
+
+/// Text, the full name of a key, and the value that libstrongswan 5.9.8 gives for it (`settings_create_string`, `get_str`),
+/// where nothing stands for "not set".
+const STRONGSWAN: &[(&str, &str, Option<&str>)] = &[
+    ("a = b \"c  d\"e f # x\n", "a", Some("b c  d e f")),
+    ("b = \"x\\ty\\\"z\\\nw\" q\n", "b", Some("x\ty\"zw q")),
+    ("a = \nc = x=y{z", "a", None),
+    ("a = \nc = x=y{z", "c", Some("x=y{z")),
+    ("s { a = 1 b = 2 }\n", "s.a", Some("1 b = 2")),
+    ("t\n\n{ x = 3 }", "t.x", Some("3")),
+    ("s { a = 1 }\ns { b = 2\n a = 3 }", "s.a", Some("3")),
+    ("s { a = 1 }\ns { b = 2\n a = 3 }", "s.b", Some("2")),
+    ("d { a = 1\n z { q = 7 } }\ns : d { b = 2 }\n t : s { a = \n}", "s.a", Some("1")),
+    ("d { a = 1\n z { q = 7 } }\ns : d { b = 2 }\n t : s { a = \n}", "t.a", None),
+    ("d { a = 1\n z { q = 7 } }\ns : d { b = 2 }\n t : s { a = \n}", "t.b", Some("2")),
+    ("d { a = 1\n z { q = 7 } }\ns : d { b = 2 }\n t : s { a = \n}", "t.z.q", Some("7")),
+    ("s : \n t \n , u\n{ a=1 }\nt{b=2}\nu{c=3}", "s.c", Some("3")),
+    ("include = 1", "include", Some("1")),
+    ("a = \"x\ny\"", "a", Some("x\ny")),
+    ("a { b : a { } c = 1 }", "a.b.b.b.c", Some("1")),
+    ("x : p.q { }\n p : r { }\n r { q { k = 5 } }", "x.k", Some("5")),
+    ("a = \"x\"y\nb=1", "a", Some("x y")),
+];
+
+/// Text that libstrongswan 5.9.8 refuses, and the line that is at fault.
+const REFUSED: &[(&str, usize)] = &[
+    ("s.x { a = 1 }\n", 1),
+    ("\na.b = 1\n", 2),
+    ("s { }\n}\na=1", 2),
+    ("s {\n a=1\n", 1),
+    ("a = one\\\n two\nb=1", 2),
+    ("\"k\" = 2\n", 1),
+    ("\nk = v } \n", 2),
+    ("k v = 2\n", 1),
+    ("a : b = 2\n", 1),
+    ("a = 1\nb = \"c\n\n", 2),
+];
+
+fn tree(text: &[u8]) -> (Tree, Vec<Problem>) {
+    Loader::read(Path::new(FILE), text, &Memory::default())
+}
+
+fn get(tree: &Tree, path: &str) -> Option<String> {
+    let resolver = Resolver::new(tree);
+    let mut view = resolver.root();
+    let (sections, key) = path.rsplit_once('.').unwrap_or(("", path));
+    for part in sections.split('.').filter(|part| !part.is_empty()) {
+        view = view.sections().into_iter().find(|section| section.name() == part)?;
+    }
+    view.key(key).map(|value| value.text.to_string())
+}
+
+#[test]
+fn values_are_those_of_strongswan() {
+    for (text, path, expected) in STRONGSWAN {
+        let (tree, problems) = tree(text.as_bytes());
+        assert_eq!(problems, [], "{text}");
+        assert_eq!(get(&tree, path).as_deref(), *expected, "{path} of {text}");
+    }
+}
+
+#[test]
+fn what_strongswan_refuses_is_refused_at_its_line() {
+    for (text, line) in REFUSED {
+        let (_, problems) = tree(text.as_bytes());
+        assert_eq!(problems.first().map(|problem| problem.place.line), Some(*line), "{text}: {problems:?}");
+    }
+}
+
+#[test]
+fn lines_are_counted_through_strings_and_comments() {
+    let (tree, problems) = tree(b"# \xff\r\n\r\na = \"1\r\n2\\\r\n3\" # }\nb {\n c = 1\n}\n");
+    assert_eq!(problems, []);
+    let root = tree.get(Tree::ROOT).unwrap();
+    let value = root.key("a").unwrap();
+    assert_eq!((value.text.as_str(), value.place.line), ("1\n23", 3));
+    let section = tree.get(root.section("b").unwrap()).unwrap();
+    assert_eq!((section.place.line, section.key("c").unwrap().place.line), (6, 7));
+}
+
+#[test]
+fn text_must_be_text() {
+    for text in [&b"a = \xff"[..], b"\xff = a", b"a = \"\xff\"", b"a = b\0", b"a = \"\0\"", b"\x01"] {
+        assert_eq!(tree(text).1.len(), 1, "{text:?}");
+    }
+}
+
+#[test]
+fn secrets_are_in_no_message_about_syntax() {
+    for text in ["ike { mysecretkey }", "secret \"mysecretkey\"", "a = \"mysecretkey\\", "mysecretkey\n}"] {
+        let (_, problems) = tree(text.as_bytes());
+        assert!(!problems.is_empty(), "{text}");
+        assert!(problems.iter().all(|problem| !problem.text.contains("mysecretkey")), "{problems:?}");
+    }
+}
+
+#[test]
+fn references_that_lead_nowhere() {
+    assert_eq!(
+        only("connections {\n gw : nosuch { }\n}"),
+        "swanctl.conf:2: reference to `nosuch`: there is no such section"
+    );
+    assert_eq!(only("connections {\n gw : a..b { }\n}").split(": ").next(), Some("swanctl.conf:2"));
+    // Two sections that inherit from each other have no end.
+    let circle = wrong("connections { a : connections.b { }\n b : connections.a { }\n}");
+    assert!(circle.iter().all(|problem| problem.contains("does one lead back to itself?")), "{circle:?}");
+    // Nor may a few lines take forever.
+    let mut text = String::from("s0 { k { } }\n");
+    for n in 1..60 {
+        text += &format!("s{n} {{ k : s{p}.k, s{p}.k {{ }} }}\n", p = n - 1);
+    }
+    text += "connections { a : s59.k { } }\n";
+    assert!(wrong(&text)[0].contains("too many references"));
+}
+
+#[test]
+fn sections_outside_are_known_or_inherited_from() {
+    assert_eq!(
+        only("conections {\n}\n"),
+        "swanctl.conf:1: conections: not a section of swanctl.conf; is `connections` meant?, and no section inherits from it"
+    );
+    assert!(
+        parse("base {\n foo = bar\n}\nderived : base {\n}\nconnections {\n a : derived {\n foo =\n}\n}")
+            .is_ok()
+    );
+    // What a template says is judged where it is used, and named where it stands.
+    assert_eq!(
+        only("base {\n foo = bar\n}\nconnections {\n a : base {\n}\n}").split("; ").next(),
+        Some("swanctl.conf:2: connections.a.foo: not a key of swanctl.conf")
+    );
+    assert!(only("version = 2").contains("a key outside of all sections"));
+    assert!(
+        only("connections {\n version = 2\n}").contains("connections.version: a section with a name of your")
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&String::from_utf8_lossy(&text));
+        tree(&text);
+    }
+
+    #[test]
+    fn no_words_panic(words in prop::collection::vec(prop::sample::select(&[
+        "connections", "secrets", "a", "local", "children", "ike", "{", "}", "{\n", "}\n", "=", ":", "\n", " ", ",", ".", "\"",
+        "\\", "#", "include ", "*", "id", "secret = 0x", "proposals = aes128", "-", "%any", "auth = psk", "start_action = trap",
+    ][..]), 0..60)) {
+        let text = words.concat();
+        if let Err(problems) = parse(&text) {
+            let lines = text.split('\n').count();
+            prop_assert!(!problems.is_empty() && problems.is_sorted());
+            prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.place.line)));
+        }
+    }
+}

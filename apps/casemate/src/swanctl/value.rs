@@ -1,0 +1,215 @@
+//! Values of one word: truths, numbers, times, volumes, choices.
+//!
+//! A reader takes the text of a value and gives what it means, or else what was expected. Spellings are those of swanctl.conf(5).
+
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// What a reader of values gives: else the end of a sentence about the value.
+pub(super) type Read<T> = Result<T, String>;
+
+/// The items of a list between commas. Empty ones do not count.
+pub(super) fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+/// `yes` or `no`, or another word for them.
+pub(super) fn truth(text: &str) -> Read<bool> {
+    let words = [
+        ("yes", true),
+        ("no", false),
+        ("true", true),
+        ("false", false),
+        ("enabled", true),
+        ("disabled", false),
+        ("1", true),
+        ("0", false),
+    ];
+    choice(&words)(text).map_err(|_| "yes or no was expected".into())
+}
+
+/// One of a few words, in any case of letters.
+pub(super) fn choice<'w, T: Copy>(words: &'w [(&'w str, T)]) -> impl Fn(&str) -> Read<T> + use<'w, T> {
+    move |text| {
+        let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            format!("{} was expected", or(&names))
+        })
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn or(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).into(),
+        [front @ .., last] => format!("{} or {last}", front.join(", ")),
+    }
+}
+
+/// A number that fits `T`, decimal or hexadecimal after `0x`.
+pub(super) fn number<T: TryFrom<u64>>(text: &str) -> Read<T> {
+    digits(text).and_then(|value| T::try_from(value).ok()).ok_or_else(|| {
+        let bits = size_of::<T>().saturating_mul(8);
+        format!("a number of at most {bits} bits was expected")
+    })
+}
+
+/// A number of `T` that may not be 0.
+pub(super) fn positive<T: TryFrom<u64>>(text: &str) -> Read<T> {
+    if digits(text) == Some(0) {
+        return Err("a number above 0 was expected".into());
+    }
+    number(text)
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None => (text, 10),
+    };
+    // from_str_radix would take a sign.
+    if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// A time in seconds, or with one of the units s, m, h and d. Nothing is `None`, as 0 always stands for "never".
+pub(super) fn time(text: &str) -> Read<Option<Duration>> {
+    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
+    let seconds = scaled(text, &units).filter(|seconds| *seconds <= u64::from(u32::MAX));
+    let seconds = seconds.ok_or("a time of at most 136 years was expected, such as 30s, 5m, 4h or 1d")?;
+    Ok(Some(Duration::from_secs(seconds)).filter(|time| !time.is_zero()))
+}
+
+/// A number of bytes, or with one of the units k, m and g, of 1024 each. 0 is `None`.
+pub(super) fn volume(text: &str) -> Read<Option<u64>> {
+    let units = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
+    let bytes =
+        scaled(text, &units).ok_or("a number of bytes was expected, such as 500000000, 500m or 2g")?;
+    Ok(Some(bytes).filter(|bytes| *bytes != 0))
+}
+
+/// A number of packets. 0 is `None`.
+pub(super) fn count(text: &str) -> Read<Option<u64>> {
+    number::<u64>(text).map(|count| Some(count).filter(|count| *count != 0))
+}
+
+/// A number with a unit behind it, in any case of letters.
+fn scaled(text: &str, units: &[(char, u64)]) -> Option<u64> {
+    let last = text.chars().next_back()?.to_ascii_lowercase();
+    match units.iter().find(|(unit, _)| *unit == last) {
+        // The `d` of a hexadecimal number is a digit.
+        Some((_, factor)) if digits(text).is_none() => {
+            let number = text.get(..text.len().checked_sub(1)?)?.trim_end_matches(' ');
+            digits(number)?.checked_mul(*factor)
+        }
+        _ => digits(text),
+    }
+}
+
+/// Bytes in hexadecimal digits, of which there are two for each. They may be a secret.
+pub(super) fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(pairs.len()));
+    for [high, low] in pairs {
+        bytes.push(digit(*high)? << 4 | digit(*low)?);
+    }
+    if rest.is_empty() { Some(bytes) } else { None }
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// Bytes in Base64 (RFC 4648 section 4), with or without the padding. They may be a secret.
+pub(super) fn base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let text = text.trim_end_matches('=').as_bytes();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
+    for group in text.chunks(4) {
+        let mut bits = 0u32;
+        for position in 0..4 {
+            let six = group.get(position).map_or(Some(0), |byte| six_bits(*byte))?;
+            bits = bits << 6 | six;
+        }
+        let [_, whole @ ..] = bits.to_be_bytes();
+        // Two characters make one byte, three make two; one makes none.
+        let len = group.len().checked_sub(1).filter(|len| *len > 0)?;
+        bytes.extend(whole.iter().take(len));
+    }
+    Some(bytes)
+}
+
+fn six_bits(byte: u8) -> Option<u32> {
+    let value = match byte {
+        b'A'..=b'Z' => byte.wrapping_sub(b'A'),
+        b'a'..=b'z' => byte.wrapping_sub(b'a').wrapping_add(26),
+        b'0'..=b'9' => byte.wrapping_sub(b'0').wrapping_add(52),
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    };
+    Some(value.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_volumes() {
+        let seconds = |text| time(text).map(|time| time.map(|time| time.as_secs()));
+        for (text, value) in
+            [("5400", 5400), ("30s", 30), ("5m", 300), ("4h", 14_400), ("1d", 86_400), ("2 H", 7_200)]
+        {
+            assert_eq!(seconds(text), Ok(Some(value)), "{text}");
+        }
+        assert_eq!(seconds("0s"), Ok(None));
+        assert_eq!(seconds("0x1d"), Ok(Some(29)));
+        for text in ["", "s", "-1", "1w", "1m30s", "1.5h", "99999999999999999999d", "4294967296", "١s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(volume("1K"), Ok(Some(1024)));
+        assert_eq!(volume("2 g"), Ok(Some(2 << 30)));
+        assert_eq!(volume("0"), Ok(None));
+        assert!(volume("17179869184g").is_err());
+        assert_eq!(count("1000000"), Ok(Some(1_000_000)));
+    }
+
+    #[test]
+    fn numbers_truths_and_choices() {
+        assert_eq!(number::<u16>("0x1F4"), Ok(500));
+        assert_eq!(number::<u8>("256"), Err("a number of at most 8 bits was expected".into()));
+        assert!(number::<u8>("+1").is_err());
+        assert!(positive::<u16>("0").is_err());
+        assert_eq!(truth("Enabled"), Ok(true));
+        assert_eq!(truth("maybe"), Err("yes or no was expected".into()));
+        assert_eq!(choice(&[("a", 1), ("b", 2), ("c", 3)])("x"), Err("a, b or c was expected".into()));
+        assert_eq!(items(" a, b ,,c,").collect::<Vec<_>>(), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn bytes() {
+        let hex = |text| hex(text).map(|bytes| bytes.to_vec());
+        assert_eq!(hex("0aFf"), Some(vec![10, 255]));
+        assert_eq!((hex("0"), hex("0g"), hex("")), (None, None, Some(vec![])));
+        let base64 = |text| base64(text).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+        // RFC 4648 section 10.
+        for (text, plain) in [
+            ("", ""),
+            ("Zg==", "f"),
+            ("Zm8=", "fo"),
+            ("Zm9v", "foo"),
+            ("Zm9vYg==", "foob"),
+            ("Zm9vYmFy", "foobar"),
+        ] {
+            assert_eq!(base64(text).as_deref(), Some(plain));
+            assert_eq!(base64(text.trim_end_matches('=')).as_deref(), Some(plain));
+        }
+        for text in ["Z", "Zm9vY", "Zm 9v", "Zm9-"] {
+            assert_eq!(base64(text), None, "{text}");
+        }
+    }
+}

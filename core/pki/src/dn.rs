@@ -1,0 +1,282 @@
+//! Distinguished names: when two are the same, and patterns of them (RFC 5280 section 7.1).
+//!
+//! Strings are compared as RFC 4518 asks in practice: without regard to case, spaces around them left out, several spaces like one,
+//! and whatever string type holds the characters. Unicode normalisation is not done; names that differ in it are different.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use casemate_crypto::der::{Malformed, OID, Reader, SEQUENCE, Value};
+
+const SET: u8 = 0x31;
+const UTF8_STRING: u8 = 0x0C;
+const PRINTABLE_STRING: u8 = 0x13;
+const TELETEX_STRING: u8 = 0x14;
+const IA5_STRING: u8 = 0x16;
+const UNIVERSAL_STRING: u8 = 0x1C;
+const BMP_STRING: u8 = 0x1E;
+
+/// emailAddress (RFC 5280 section 4.1.2.6), as an OBJECT IDENTIFIER's content.
+const EMAIL_ADDRESS: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 9, 1];
+
+/// AttributeTypeAndValue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Attribute<'a> {
+    pub(crate) oid: &'a [u8],
+    pub(crate) value: Value<'a>,
+}
+
+/// The relative distinguished names of a Name, one after the other.
+struct Rdns<'a>(Reader<'a>);
+
+impl<'a> Rdns<'a> {
+    fn of(name: &'a [u8]) -> Result<Self, Malformed> {
+        Reader::only(SEQUENCE, name).map(Self)
+    }
+
+    /// The attributes of the next one; `None` at the end.
+    fn next(&mut self) -> Result<Option<Vec<Attribute<'a>>>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let mut set = self.0.enter(SET)?;
+        let mut attributes = Vec::new();
+        loop {
+            let mut reader = set.enter(SEQUENCE)?;
+            attributes.push(Attribute { oid: reader.read(OID)?, value: reader.any()? });
+            reader.finish()?;
+            if set.is_empty() {
+                return Ok(Some(attributes));
+            }
+        }
+    }
+}
+
+/// That the bytes are a Name.
+pub(crate) fn check(name: &[u8]) -> Result<(), Malformed> {
+    let mut rdns = Rdns::of(name)?;
+    while rdns.next()?.is_some() {}
+    Ok(())
+}
+
+/// Whether a Name has no parts.
+pub(crate) fn is_empty(name: &[u8]) -> bool {
+    name == [SEQUENCE, 0]
+}
+
+/// Whether two Names in DER are the same; `false` if one is malformed.
+pub fn same_dn(a: &[u8], b: &[u8]) -> bool {
+    if a == b {
+        return check(a).is_ok();
+    }
+    same_parts(a, b, |a, b| a.is_none() && b.is_none()).unwrap_or(false)
+}
+
+/// Whether `name` is `base`, or below it (RFC 5280 section 4.2.1.10).
+pub(crate) fn is_within(name: &[u8], base: &[u8]) -> Result<bool, Malformed> {
+    same_parts(name, base, |_, base| base.is_none())
+}
+
+type Part<'p, 'a> = Option<&'p [Attribute<'a>]>;
+
+/// Compares part by part. Where one of them ends, `ends` decides. Stops at the first difference, so that a long name of a stranger costs no
+/// more than ours.
+fn same_parts(a: &[u8], b: &[u8], ends: fn(Part<'_, '_>, Part<'_, '_>) -> bool) -> Result<bool, Malformed> {
+    let (mut a, mut b) = (Rdns::of(a)?, Rdns::of(b)?);
+    loop {
+        match (a.next()?, b.next()?) {
+            (Some(a), Some(b)) if same_rdn(&a, &b) => {}
+            (Some(_), Some(_)) => return Ok(false),
+            (a, b) => return Ok(ends(a.as_deref(), b.as_deref())),
+        }
+    }
+}
+
+fn same_rdn(a: &[Attribute<'_>], b: &[Attribute<'_>]) -> bool {
+    let has = |set: &[Attribute<'_>], one: &Attribute<'_>| set.iter().any(|other| same_attribute(one, other));
+    a.len() == b.len() && a.iter().all(|one| has(b, one)) && b.iter().all(|one| has(a, one))
+}
+
+fn same_attribute(a: &Attribute<'_>, b: &Attribute<'_>) -> bool {
+    a.oid == b.oid
+        && (a.value.whole == b.value.whole
+            || matches!((text(a.value), text(b.value)), (Some(a), Some(b)) if prepared(&a) == prepared(&b)))
+}
+
+/// The characters of a string type; `None` of any other value.
+fn text(value: Value<'_>) -> Option<String> {
+    match value.tag {
+        UTF8_STRING | PRINTABLE_STRING | IA5_STRING => {
+            core::str::from_utf8(value.content).ok().map(String::from)
+        }
+        // T.61 is taken for Latin-1, as everybody does who still writes it.
+        TELETEX_STRING => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
+        BMP_STRING => {
+            let (units, rest) = value.content.as_chunks::<2>();
+            let units = units.iter().map(|unit| u16::from_be_bytes(*unit));
+            rest.is_empty().then(|| char::decode_utf16(units).collect::<Result<_, _>>().ok())?
+        }
+        UNIVERSAL_STRING => {
+            let (units, rest) = value.content.as_chunks::<4>();
+            let chars = units.iter().map(|unit| char::from_u32(u32::from_be_bytes(*unit)));
+            rest.is_empty().then(|| chars.collect::<Option<_>>())?
+        }
+        _ => None,
+    }
+}
+
+/// The string as it is compared.
+fn prepared(text: &str) -> String {
+    let mut prepared = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !prepared.is_empty() {
+            prepared.push(' ');
+        }
+        prepared.extend(word.chars().flat_map(char::to_lowercase));
+    }
+    prepared
+}
+
+/// A distinguished name in which single values may be anything, as in `C=CH, O=*, CN=*` of strongSwan.
+///
+/// The number and the order of the parts are those of the name, and each has one attribute. A value of `*` stands for any; a star
+/// within a longer value is a star.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnPattern(Vec<Wanted>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    /// Content of the attribute's OBJECT IDENTIFIER.
+    oid: Vec<u8>,
+    /// As it is compared; `None` is any.
+    value: Option<String>,
+}
+
+impl DnPattern {
+    /// From the attributes in order: the content of each OBJECT IDENTIFIER, and its value or `*`.
+    pub fn new<'a>(parts: impl IntoIterator<Item = (&'a [u8], &'a str)>) -> Self {
+        let part = |(oid, value): (&[u8], &str)| Wanted {
+            oid: oid.to_vec(),
+            value: (value != "*").then(|| prepared(value)),
+        };
+        Self(parts.into_iter().map(part).collect())
+    }
+
+    /// Whether a Name in DER is one of those that the pattern means.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let Ok(mut rdns) = Rdns::of(name) else { return false };
+        let mut is_next = |part: &Wanted| {
+            let attributes = rdns.next().ok().flatten().unwrap_or_default();
+            matches!(&attributes[..], [one] if one.oid == part.oid && part.takes(one.value))
+        };
+        self.0.iter().all(&mut is_next) && rdns.next() == Ok(None)
+    }
+}
+
+impl Wanted {
+    fn takes(&self, value: Value<'_>) -> bool {
+        match (&self.value, text(value)) {
+            (None, _) => true,
+            (Some(wanted), Some(text)) => *wanted == prepared(&text),
+            (Some(_), None) => false,
+        }
+    }
+}
+
+/// The addresses in the subject, where old certificates have them (RFC 5280 section 4.1.2.6).
+pub(crate) fn email_addresses(name: &[u8]) -> Result<Vec<&str>, Malformed> {
+    let mut rdns = Rdns::of(name)?;
+    let mut addresses = Vec::new();
+    while let Some(attributes) = rdns.next()? {
+        for attribute in attributes.iter().filter(|attribute| attribute.oid == EMAIL_ADDRESS) {
+            addresses.push(core::str::from_utf8(attribute.value.content).map_err(|_| Malformed)?);
+        }
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_crypto::der::write;
+
+    const COUNTRY: &[u8] = &[0x55, 4, 6];
+    const ORGANIZATION: &[u8] = &[0x55, 4, 10];
+    const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
+    fn rdn(parts: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
+        let attributes: Vec<u8> = parts
+            .iter()
+            .flat_map(|(oid, tag, value)| write(SEQUENCE, &[&write(OID, &[oid]), &write(*tag, &[value])]))
+            .collect();
+        write(SET, &[&attributes])
+    }
+
+    fn name(parts: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
+        let rdns: Vec<u8> = parts.iter().flat_map(|part| rdn(&[*part])).collect();
+        write(SEQUENCE, &[&rdns])
+    }
+
+    #[test]
+    fn case_spaces_and_string_types_do_not_matter() {
+        let plain = name(&[(COMMON_NAME, PRINTABLE_STRING, b"Moon Gate")]);
+        for (tag, text) in [
+            (UTF8_STRING, &b"Moon Gate"[..]),
+            (PRINTABLE_STRING, b"  moon   GATE "),
+            (IA5_STRING, b"MOON GATE"),
+            (TELETEX_STRING, b"moon gate"),
+            (BMP_STRING, b"\0M\0o\0o\0n\0 \0G\0a\0t\0e"),
+            (UNIVERSAL_STRING, b"\0\0\0M\0\0\0o\0\0\0o\0\0\0n\0\0\0 \0\0\0g\0\0\0a\0\0\0t\0\0\0e"),
+        ] {
+            assert!(same_dn(&plain, &name(&[(COMMON_NAME, tag, text)])), "{tag:02x}");
+        }
+        for text in ["MoonGate", "Moon Gates", "", "Moon\u{a0}Gat\u{e9}"] {
+            assert!(!same_dn(&plain, &name(&[(COMMON_NAME, UTF8_STRING, text.as_bytes())])), "{text}");
+        }
+        let latin = name(&[(COMMON_NAME, TELETEX_STRING, &[b'Z', 0xFC])]);
+        assert!(same_dn(&latin, &name(&[(COMMON_NAME, UTF8_STRING, "z\u{dc}".as_bytes())])));
+    }
+
+    #[test]
+    fn parts_are_in_order_and_all_there() {
+        let (country, org) =
+            ((COUNTRY, PRINTABLE_STRING, &b"CH"[..]), (ORGANIZATION, UTF8_STRING, &b"strongSwan"[..]));
+        let both = name(&[country, org]);
+        assert!(!same_dn(&both, &name(&[org, country])));
+        assert!(!same_dn(&both, &name(&[country])));
+        assert!(is_within(&both, &name(&[country])).unwrap());
+        assert!(!is_within(&name(&[country]), &both).unwrap());
+        assert!(is_within(&both, &name(&[])).unwrap());
+        // Within one part the order does not matter.
+        let set = |parts: [_; 2]| write(SEQUENCE, &[&rdn(&parts)]);
+        assert!(same_dn(&set([country, org]), &set([org, country])));
+        assert!(!same_dn(&set([country, org]), &set([country, country])));
+        assert!(!same_dn(&set([country, org]), &both));
+    }
+
+    #[test]
+    fn malformed_names_are_like_none() {
+        let good = name(&[(COUNTRY, PRINTABLE_STRING, b"CH")]);
+        for wrong in
+            [&good[..good.len() - 1], &[], &[0x30, 2, 0x31, 0], &[0x31, 0], &[&good[..], &[0]].concat()]
+        {
+            assert!(!same_dn(wrong, wrong) && !same_dn(wrong, &good), "{wrong:02x?}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_stars_for_whole_values() {
+        let moon = name(&[
+            (COUNTRY, PRINTABLE_STRING, b"CH"),
+            (ORGANIZATION, UTF8_STRING, b"Linux strongSwan"),
+            (COMMON_NAME, UTF8_STRING, b"moon.strongswan.org"),
+        ]);
+        let pattern = |org, cn| DnPattern::new([(COUNTRY, "ch"), (ORGANIZATION, org), (COMMON_NAME, cn)]);
+        assert!(pattern("*", "*").matches(&moon));
+        assert!(pattern("linux strongswan", "*").matches(&moon));
+        assert!(!pattern("linux", "*").matches(&moon));
+        assert!(!pattern("*", "*.strongswan.org").matches(&moon));
+        assert!(!DnPattern::new([(COUNTRY, "*"), (ORGANIZATION, "*")]).matches(&moon));
+        assert!(!DnPattern::new([(COUNTRY, "*"), (COMMON_NAME, "*"), (ORGANIZATION, "*")]).matches(&moon));
+        assert!(!pattern("*", "*").matches(b"junk"));
+    }
+}

@@ -1,0 +1,313 @@
+//! A case at work: the path, both peers, the capture, and what a script does with them.
+
+use crate::packet::Packet;
+use crate::path::Path;
+use crate::peer::{ChildSa, IkeSa, Peer, Target};
+use crate::plan::{CHILD, CONNECTION, Plan};
+use crate::side::{Family, Side};
+use crate::wire::{Capture, Wire};
+use casemate_interop::{Background, Error, Result, run};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+/// How long a change that one side made may take to be seen.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+/// Around the edges of an outer packet of 1500 bytes.
+const SIZES: &[&str] = &["1", "64", "333", "1200", "1400", "1452", "3001"];
+const TCP_BYTES: &str = "100000";
+
+/// The two peers and what lies between them.
+pub(crate) struct Arena {
+    pub(crate) path: Path,
+    pub(crate) plan: Plan,
+    left: Box<dyn Peer>,
+    right: Box<dyn Peer>,
+    capture: Capture,
+    probe: PathBuf,
+    _echo: [Background; 2],
+}
+
+impl Arena {
+    /// Starts the capture and the echo services; the peers not yet.
+    pub(crate) fn new(
+        path: Path,
+        plan: Plan,
+        [left, right]: [Box<dyn Peer>; 2],
+        probe: PathBuf,
+        directory: &std::path::Path,
+    ) -> Result<Self> {
+        let capture = Capture::start(&path, directory)?;
+        let echo = |side: Side| {
+            let mut command = path.end(side).command(&probe);
+            command.arg("echo");
+            Background::start("probe echo", command, &directory.join(format!("echo-{}", side.name())))
+        };
+        let echo = [echo(Side::Left)?, echo(Side::Right)?];
+        Ok(Self { path, plan, left, right, capture, probe, _echo: echo })
+    }
+
+    /// Starts both peers with their parts of the plan.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        for side in Side::BOTH {
+            let plan = self.plan.side(side).clone();
+            self.peer(side).start(&plan).map_err(Error::in_front(side.name()))?;
+        }
+        Ok(())
+    }
+
+    /// The peer on a side.
+    pub(crate) fn peer(&mut self, side: Side) -> &mut dyn Peer {
+        match side {
+            Side::Left => self.left.as_mut(),
+            Side::Right => self.right.as_mut(),
+        }
+    }
+
+    /// The side that initiates.
+    pub(crate) fn initiator(&self) -> Side {
+        self.plan.initiator
+    }
+
+    /// The initiator sets up `target`.
+    pub(crate) fn initiate(&mut self, target: Target<'_>) -> Result<()> {
+        let side = self.initiator();
+        self.peer(side).initiate(target).map_err(Error::in_front(side.name()))
+    }
+
+    /// Gives both peers what the plan says by now.
+    pub(crate) fn reload(&mut self) -> Result<()> {
+        for side in Side::BOTH {
+            let plan = self.plan.side(side).clone();
+            self.peer(side).reload(&plan).map_err(Error::in_front(side.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Sets up the child, and demands that both sides say the same of it.
+    pub(crate) fn establish(&mut self) -> Result<()> {
+        self.initiate(Target::Child(CHILD))?;
+        self.agree().map(drop)
+    }
+
+    /// The one IKE SA of a side.
+    pub(crate) fn ike_sa(&mut self, side: Side) -> Result<IkeSa> {
+        let mut sas = self.peer(side).status().map_err(Error::in_front(side.name()))?;
+        match (sas.pop(), sas.len()) {
+            (Some(sa), 0) if sa.name == CONNECTION => Ok(sa),
+            (Some(sa), 0) => Err(Error::new(format!("{}: its IKE SA is called {}", side.name(), sa.name))),
+            (last, more) => {
+                let count = more.saturating_add(usize::from(last.is_some()));
+                Err(Error::new(format!("{}: {count} IKE SAs, expected 1", side.name())))
+            }
+        }
+    }
+
+    /// The one Child SA of this name on a side.
+    pub(crate) fn child_sa(&mut self, side: Side, name: &str) -> Result<ChildSa> {
+        let mut children = self.ike_sa(side)?.children;
+        children.retain(|child| child.name == name);
+        match (children.pop(), children.len()) {
+            (Some(child), 0) => Ok(child),
+            (last, more) => {
+                let count = more.saturating_add(usize::from(last.is_some()));
+                Err(Error::new(format!("{}: {count} Child SAs `{name}`, expected 1", side.name())))
+            }
+        }
+    }
+
+    /// Demands that both sides have the same IKE SA with the same Child SAs, soon; returns the left side's.
+    pub(crate) fn agree(&mut self) -> Result<IkeSa> {
+        self.wait_until(SOON, Self::agree_now)
+    }
+
+    /// Demands that both sides have the same IKE SA with the same Child SAs at this moment.
+    pub(crate) fn agree_now(&mut self) -> Result<IkeSa> {
+        let (left, right) = (self.ike_sa(Side::Left)?, self.ike_sa(Side::Right)?);
+        compare(&left, &right).map(|()| left)
+    }
+
+    /// Demands that no side has an IKE SA, soon.
+    pub(crate) fn demand_nothing_left(&mut self) -> Result<()> {
+        self.wait_until(SOON, |arena| {
+            Side::BOTH.into_iter().try_for_each(|side| match arena.peer(side).status()?.len() {
+                0 => Ok(()),
+                count => Err(Error::new(format!("{}: {count} IKE SAs, expected none", side.name()))),
+            })
+        })
+    }
+
+    /// Tries until it succeeds; the last error if it does not within `limit`.
+    pub(crate) fn wait_until<T>(
+        &mut self,
+        limit: Duration,
+        mut attempt: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            match attempt(self) {
+                Err(error) if start.elapsed() > limit => {
+                    return Err(Error::in_front(format!("after {} s", limit.as_secs()))(error));
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+                done => return done,
+            }
+        }
+    }
+
+    /// Ping and TCP through the tunnel, from both sides.
+    pub(crate) fn traffic(&mut self, family: Family) -> Result<String> {
+        self.traffic_between(&Side::Left.behind(family), &Side::Right.behind(family))
+    }
+
+    /// Ping and TCP from both sides, between these two addresses; all of it as ESP, says the wire.
+    pub(crate) fn traffic_between(&mut self, left: &str, right: &str) -> Result<String> {
+        let before = self.wire()?.count(Packet::Esp);
+        let ping = self.ping(Side::Left, left, right)?;
+        self.ping(Side::Right, right, left)?;
+        self.tcp(Side::Left, left, right)?;
+        self.tcp(Side::Right, right, left)?;
+        // Requests and answers of both sides, at least.
+        let expected = before.saturating_add(SIZES.len().saturating_mul(4));
+        self.wait_until(SOON, |arena| match arena.wire()?.count(Packet::Esp) {
+            count if count >= expected => Ok(()),
+            count => {
+                Err(Error::new(format!("{count} packets of ESP on the wire, expected {expected} at least")))
+            }
+        })?;
+        self.demand_counted()?;
+        Ok(ping)
+    }
+
+    /// Demands that both sides say of each IKE SA that packets came and went.
+    fn demand_counted(&mut self) -> Result<()> {
+        for side in Side::BOTH {
+            let children = self.ike_sa(side)?.children;
+            let some = |count: fn(&ChildSa) -> u64| children.iter().any(|child| count(child) > 0);
+            if !some(|child| child.bytes_in) || !some(|child| child.bytes_out) {
+                return Err(Error::new(format!("{}: its Child SAs counted no bytes", side.name())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Echo requests of several sizes from a side, all of which have to be answered.
+    pub(crate) fn ping(&mut self, side: Side, from: &str, to: &str) -> Result<String> {
+        self.probe(side, &[&["ping", from, to], SIZES].concat())
+    }
+
+    /// A transfer over TCP from a side, there and back.
+    pub(crate) fn tcp(&mut self, side: Side, from: &str, to: &str) -> Result<String> {
+        self.probe(side, &["tcp", from, to, TCP_BYTES])
+    }
+
+    fn probe(&self, side: Side, arguments: &[&str]) -> Result<String> {
+        let output = run(&self.path.end(side), PROBE_LIMIT, &self.probe, arguments)?;
+        let said = output.stdout.trim_end().to_owned();
+        if output.status == 0 {
+            return Ok(said);
+        }
+        let [command, from, to, ..] = arguments else { return Err(Error::new(said)) };
+        Err(Error::new(format!("{command} from {from} to {to}: {said} (status {})", output.status)))
+    }
+
+    /// Starts echo requests from a side at a steady pace.
+    pub(crate) fn start_flow(&self, side: Side) -> Result<Flow> {
+        let (from, to) = (side.behind(Family::V4), side.other().behind(Family::V4));
+        let mut command = self.path.end(side).command(&self.probe);
+        command.args(["flow", &from, &to]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Flow { probe: command.spawn().map_err(Error::in_front("probe flow"))? })
+    }
+
+    /// Leaves half-open IKE SAs with the responder, as many as make it ask for cookies: the last request that was seen is
+    /// sent again from the router, each time with another SPI.
+    pub(crate) fn leave_half_open(&mut self) -> Result<()> {
+        let responder = self.plan.responder();
+        let count = self.peer(responder).cookie_threshold().to_string();
+        let wire = self.wire()?;
+        let request = wire.last_request().ok_or_else(|| Error::new("no request of IKE_SA_INIT was seen"))?;
+        let bytes: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (from, to) = (responder.router(Family::V4), responder.wire(Family::V4));
+        let output =
+            run(self.path.middle(), PROBE_LIMIT, &self.probe, &["half-open", &from, &to, &bytes, &count])?;
+        if output.status == 0 { Ok(()) } else { Err(Error::new(output.stdout)) }
+    }
+
+    /// What went over the wire so far.
+    pub(crate) fn wire(&self) -> Result<Wire> {
+        self.capture.so_far()
+    }
+
+    /// What the peers logged.
+    pub(crate) fn logs(&self) -> [String; 2] {
+        [self.left.log(), self.right.log()]
+    }
+
+    /// Whether the log of the right side, which is strongSwan, holds these words.
+    pub(crate) fn strongswan_said(&self, words: &str) -> bool {
+        self.right.log().contains(words)
+    }
+
+    /// Stops the peers and the capture. Whatever happened, everything is stopped.
+    pub(crate) fn stop(mut self) -> Result<Wire> {
+        let stopped = [self.left.stop(), self.right.stop()];
+        let wire = self.capture.stop()?;
+        stopped.into_iter().collect::<Result<()>>()?;
+        Ok(wire)
+    }
+}
+
+/// Echo requests on their way.
+pub(crate) struct Flow {
+    probe: Child,
+}
+
+impl Flow {
+    /// Ends them and demands that each was answered, and that there were some.
+    pub(crate) fn stop(mut self) -> Result<String> {
+        // `probe flow` ends when its standard input does.
+        drop(self.probe.stdin.take());
+        let mut said = String::new();
+        if let Some(mut stdout) = self.probe.stdout.take() {
+            std::io::Read::read_to_string(&mut stdout, &mut said).map_err(Error::in_front("probe flow"))?;
+        }
+        let said = said.trim_end();
+        if said.ends_with(" sent, 0 lost") && !said.starts_with("0 ") {
+            return Ok(said.into());
+        }
+        Err(Error::new(format!("echo requests at a steady pace: {said}")))
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let _ = self.probe.kill();
+        let _ = self.probe.wait();
+    }
+}
+
+fn compare(left: &IkeSa, right: &IkeSa) -> Result<()> {
+    let differ = |what: &str, left: &str, right: &str| {
+        Err(Error::new(format!("{what}: the left side says {left}, the right side {right}")))
+    };
+    if (&left.spi_i, &left.spi_r) != (&right.spi_i, &right.spi_r) {
+        let spis = |sa: &IkeSa| format!("{} {}", sa.spi_i, sa.spi_r);
+        return differ("SPIs of the IKE SA", &spis(left), &spis(right));
+    }
+    let children = |sa: &IkeSa, text: fn(&ChildSa) -> String| {
+        let mut all: Vec<String> = sa.children.iter().map(text).collect();
+        all.sort();
+        all.join(", ")
+    };
+    let ours = children(left, |child| format!("{} {}/{}", child.name, child.spi_in, child.spi_out));
+    let theirs = children(right, |child| format!("{} {}/{}", child.name, child.spi_out, child.spi_in));
+    if ours != theirs {
+        return differ("SPIs of the Child SAs", &ours, &theirs);
+    }
+    let ours = children(left, |child| format!("{} {:?} {:?}", child.name, child.local_ts, child.remote_ts));
+    let theirs =
+        children(right, |child| format!("{} {:?} {:?}", child.name, child.remote_ts, child.local_ts));
+    if ours == theirs { Ok(()) } else { differ("traffic selectors", &ours, &theirs) }
+}

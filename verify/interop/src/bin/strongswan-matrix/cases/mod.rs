@@ -1,0 +1,85 @@
+//! The cases of the matrix: what both sides are told, and what has to happen then.
+
+mod addresses;
+mod auth;
+mod fragments;
+mod keys;
+mod loss;
+mod nat;
+mod negotiation;
+mod proposals;
+mod rekey;
+
+use crate::arena::Arena;
+use crate::plan::Plan;
+use crate::side::{Family, Side};
+use casemate_interop::{Error, Result};
+
+type Script = Box<dyn Fn(&mut Arena) -> Result<String> + Send + Sync>;
+
+/// One case.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) plan: Plan,
+    /// What happens once both sides serve. What it returns is said of the case when it passes.
+    pub(crate) script: Script,
+    /// Whether ESP hides what it carries.
+    pub(crate) is_encrypted: bool,
+}
+
+impl Case {
+    /// A case; its name tells which part the program under test plays.
+    fn new(
+        name: &str,
+        plan: Plan,
+        script: impl Fn(&mut Arena) -> Result<String> + Send + Sync + 'static,
+    ) -> Self {
+        let part = if plan.initiator == Side::Left { "initiate" } else { "respond" };
+        Self { name: format!("{name}/{part}"), plan, script: Box::new(script), is_encrypted: true }
+    }
+}
+
+/// All cases, each with a name of its own.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for initiator in Side::BOTH {
+        for add in [
+            addresses::add,
+            auth::add,
+            fragments::add,
+            keys::add,
+            loss::add,
+            nat::add,
+            negotiation::add,
+            proposals::add,
+            rekey::add,
+        ] {
+            add(&mut cases, initiator);
+        }
+    }
+    cases.sort_by(|one, other| one.name.cmp(&other.name));
+    cases
+}
+
+/// Sets up the child, and sends through it.
+fn establish_and_talk(arena: &mut Arena) -> Result<String> {
+    arena.establish()?;
+    arena.traffic(Family::V4)
+}
+
+fn demand(holds: bool, otherwise: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::new(otherwise)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique() {
+        let cases = all();
+        let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
+        assert_eq!(names.len(), cases.len());
+    }
+}

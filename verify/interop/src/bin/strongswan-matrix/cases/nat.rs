@@ -1,0 +1,63 @@
+//! An initiator behind a NAT, and a NAT that forgets.
+
+use super::{Case, demand};
+use crate::arena::Arena;
+use crate::peer::Target;
+use crate::plan::{CHILD, Plan};
+use crate::side::{Family, Side};
+use casemate_interop::Result;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Source ports of the NAT, first and after it forgot.
+const PORTS: RangeInclusive<u16> = 20000..=20099;
+const OTHER_PORTS: RangeInclusive<u16> = 30000..=30099;
+/// The initiator looks for its peer every second.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
+    cases.push(Case::new("nat/initiator-behind", behind(initiator), |arena| {
+        translate(arena, &PORTS)?;
+        arena.establish()?;
+        demand_seen_at(arena, &PORTS)?;
+        arena.traffic(Family::V4)
+    }));
+    cases.push(Case::new("nat/rekey", behind(initiator), |arena| {
+        translate(arena, &PORTS)?;
+        arena.establish()?;
+        for side in Side::BOTH {
+            super::rekey::replace(arena, side, Target::Child(CHILD))?;
+        }
+        arena.traffic(Family::V4)
+    }));
+    let mut plan = behind(initiator);
+    plan.connection_of(initiator, "dpd_delay", "1s");
+    cases.push(Case::new("nat/mapping-changes", plan, |arena| {
+        translate(arena, &PORTS)?;
+        arena.establish()?;
+        arena.traffic(Family::V4)?;
+        translate(arena, &OTHER_PORTS)?;
+        arena.wait_until(FOLLOW_LIMIT, |arena| demand_seen_at(arena, &OTHER_PORTS))?;
+        arena.traffic(Family::V4)
+    }));
+}
+
+/// The responder does not know where the initiator is.
+fn behind(initiator: Side) -> Plan {
+    let mut plan = Plan::new(initiator);
+    plan.connection_of(plan.responder(), "remote_addrs", "%any");
+    plan
+}
+
+fn translate(arena: &Arena, ports: &RangeInclusive<u16>) -> Result<()> {
+    arena.path.translate(arena.initiator(), &format!("{}-{}", ports.start(), ports.end()))
+}
+
+/// The responder has to see the initiator at the router's address and one of these ports (RFC 7296 section 2.23).
+fn demand_seen_at(arena: &mut Arena, ports: &RangeInclusive<u16>) -> Result<()> {
+    let responder = arena.plan.responder();
+    let remote = arena.ike_sa(responder)?.remote;
+    let router = responder.router(Family::V4);
+    let seen = format!("the responder sees the initiator at {remote}, expected {router}, port {ports:?}");
+    demand(remote.ip().to_string() == router && ports.contains(&remote.port()), &seen)
+}

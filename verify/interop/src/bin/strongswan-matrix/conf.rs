@@ -1,0 +1,74 @@
+//! Configuration as nested sections: `swanctl.conf`, which both peers read, and `strongswan.conf`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A section: settings and sections below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Conf {
+    settings: BTreeMap<String, String>,
+    sections: BTreeMap<String, Conf>,
+}
+
+impl Conf {
+    /// Sets what `path` names, as in `connections.t.proposals`; an earlier value is replaced.
+    pub(crate) fn set(&mut self, path: &str, value: &str) {
+        match path.split_once('.') {
+            Some((section, rest)) => self.sections.entry(section.into()).or_default().set(rest, value),
+            None => drop(self.settings.insert(path.into(), value.into())),
+        }
+    }
+
+    /// Puts a whole section below this one.
+    pub(crate) fn put(&mut self, name: &str, section: Self) {
+        self.sections.insert(name.into(), section);
+    }
+
+    /// Removes the setting, or the section with all that it holds, that `path` names.
+    pub(crate) fn remove(&mut self, path: &str) {
+        match path.split_once('.') {
+            Some((section, rest)) => self.sections.entry(section.into()).or_default().remove(rest),
+            None => {
+                self.settings.remove(path);
+                self.sections.remove(path);
+            }
+        }
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        let indent = "    ".repeat(depth);
+        for (name, value) in &self.settings {
+            writeln!(f, "{indent}{name} = {value}")?;
+        }
+        for (name, section) in &self.sections {
+            writeln!(f, "{indent}{name} {{")?;
+            section.print(f, depth.saturating_add(1))?;
+            writeln!(f, "{indent}}}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Conf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.print(f, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_make_sections_and_later_values_replace_earlier_ones() {
+        let mut conf = Conf::default();
+        conf.set("connections.t.version", "1");
+        conf.set("connections.t.local.id", "left.test");
+        conf.set("connections.t.version", "2");
+        conf.set("secrets.ike.secret", "x");
+        conf.remove("secrets.ike");
+        let expected = "connections {\n    t {\n        version = 2\n        local {\n            id = left.test\n        }\n    \
+                        }\n}\nsecrets {\n}\n";
+        assert_eq!(conf.to_string(), expected);
+    }
+}

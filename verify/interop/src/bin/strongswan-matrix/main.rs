@@ -1,0 +1,77 @@
+//! The strongSwan matrix: Casemate's IKEv2 and ESP against Debian's strongSwan, in network namespaces.
+//!
+//! Each case has three namespaces, a capture and two daemons of its own, so that cases can run beside each other and none
+//! sees what an earlier one left. A line a case, a closing line, exit status 0 only if every case passed.
+
+mod arena;
+mod bench;
+mod casemate;
+mod cases;
+mod conf;
+mod options;
+mod packet;
+mod path;
+mod peer;
+mod pki;
+mod plan;
+mod pretty;
+mod report;
+mod side;
+mod strongswan;
+mod wire;
+mod wireshark;
+
+use bench::Bench;
+use casemate_interop::{Error, Result, is_root};
+use cases::Case;
+use options::Options;
+use report::Report;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("strongswan-matrix: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well.
+fn start(options: &Options) -> Result<bool> {
+    if options.help {
+        print!("{}", options::HELP);
+        return Ok(true);
+    }
+    let cases: Vec<Case> = cases::all().into_iter().filter(|case| options.selects(&case.name)).collect();
+    if options.list {
+        cases.iter().for_each(|case| println!("{}", case.name));
+        return Ok(true);
+    }
+    if cases.is_empty() {
+        return Err(Error::new("no case has such a name (--list prints them)"));
+    }
+    // Namespaces with a user namespace each could not be connected, and tcpdump wants to be root without one.
+    if !is_root() {
+        return Err(Error::new("this needs root"));
+    }
+    let bench = Bench::new(options)?;
+    let report = Report::new(options.json);
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begin = Instant::now();
+                    let outcome = bench.run(case);
+                    report.add(&case.name, begin.elapsed(), outcome);
+                }
+            });
+        }
+    });
+    Ok(report.finish())
+}

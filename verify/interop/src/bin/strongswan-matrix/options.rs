@@ -1,0 +1,149 @@
+//! The command line.
+
+use casemate_interop::{Error, Result};
+use std::path::{Path, PathBuf};
+
+pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
+
+Usage: strongswan-matrix [--left casemate|strongswan] [--casemate PROGRAM] [--only PATTERN] [--jobs N] [--keep DIR]
+                         [--json] [--list] [FILTER...]
+
+  --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
+  --casemate PROGRAM   the program to test (default: beside this one)
+  --only PATTERN       run the cases whose names match; `*` stands for anything, as in 'rekey/*/initiate'
+  FILTER               run the cases whose names contain every FILTER, such as `esp gcm`
+  --jobs N             so many cases at a time (default: 2)
+  --keep DIR           keep logs, configuration and capture of every case in DIR, not only of those that fail
+  --json               print one JSON object for each case, and one for the run
+  --list               print the names of the cases
+
+What a failed case leaves behind is kept in target/interop/strongswan.
+";
+
+/// What stands on the left side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The program at this path.
+    Casemate(PathBuf),
+    /// A second strongSwan.
+    StrongSwan,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) left: Left,
+    pub(crate) list: bool,
+    pub(crate) help: bool,
+    pub(crate) json: bool,
+    pub(crate) jobs: usize,
+    /// Where all cases are kept, if all.
+    pub(crate) keep: Option<PathBuf>,
+    only: Option<String>,
+    filters: Vec<String>,
+    /// This crate's program `probe`.
+    pub(crate) probe: PathBuf,
+    /// Where failed cases are kept.
+    pub(crate) failures: PathBuf,
+}
+
+impl Options {
+    /// From the arguments; the other programs lie beside this one, where cargo puts them.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
+        let beside = program.parent().unwrap_or(Path::new("."));
+        let mut options = Self {
+            left: Left::Casemate(beside.join("casemate")),
+            list: false,
+            help: false,
+            json: false,
+            jobs: 2,
+            keep: None,
+            only: None,
+            filters: Vec::new(),
+            probe: beside.join("probe"),
+            failures: beside.parent().unwrap_or(beside).join("interop/strongswan"),
+        };
+        options.read(arguments)?;
+        Ok(options)
+    }
+
+    fn read(&mut self, mut arguments: impl Iterator<Item = String>) -> Result<()> {
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().ok_or_else(|| Error::new(format!("{argument} wants a value")));
+            match argument.as_str() {
+                "--help" | "-h" => self.help = true,
+                "--list" => self.list = true,
+                "--json" => self.json = true,
+                "--left" => match value()?.as_str() {
+                    "strongswan" => self.left = Left::StrongSwan,
+                    "casemate" => {}
+                    other => {
+                        return Err(Error::new(format!("--left: `casemate` or `strongswan`, not `{other}`")));
+                    }
+                },
+                "--casemate" => self.left = Left::Casemate(value()?.into()),
+                "--only" => self.only = Some(value()?),
+                "--keep" => self.keep = Some(value()?.into()),
+                "--jobs" => match value()?.parse() {
+                    Ok(jobs @ 1..=64) => self.jobs = jobs,
+                    _ => return Err(Error::new("--jobs wants a number from 1 to 64")),
+                },
+                option if option.starts_with('-') => {
+                    return Err(Error::new(format!("no option `{option}` (--help)")));
+                }
+                filter => self.filters.push(filter.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a case of this name is to run.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.filters.iter().all(|filter| name.contains(filter.as_str()))
+            && self.only.as_ref().is_none_or(|pattern| matches(pattern, name))
+    }
+}
+
+/// Whether the whole name matches; `*` stands for any characters, and for none.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((front, rest)) => name.strip_prefix(front).is_some_and(|name| {
+            name.char_indices()
+                .map(|(at, _)| at)
+                .chain([name.len()])
+                .any(|at| name.get(at..).is_some_and(|tail| matches(rest, tail)))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options> {
+        Options::parse(arguments.iter().map(ToString::to_string))
+    }
+
+    #[test]
+    fn filters_and_pattern_all_have_to_match() {
+        let options =
+            parse(&["esp", "gcm", "--only", "proposals/*/initiate", "--left", "strongswan"]).unwrap();
+        assert_eq!(options.left, Left::StrongSwan);
+        assert!(options.selects("proposals/esp/aes128gcm16/initiate"));
+        assert!(!options.selects("proposals/esp/aes128gcm16/respond"));
+        assert!(!options.selects("proposals/esp/aes128-sha1/initiate"));
+        assert!(!matches("a*b*c", "axbx"));
+        assert!(matches("a*b*c", "abbc"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(parse(&["--nonsense"]).is_err());
+        assert!(parse(&["--left", "kernel"]).is_err());
+        assert!(parse(&["--jobs", "0"]).is_err());
+        assert!(parse(&["--keep"]).is_err());
+    }
+}

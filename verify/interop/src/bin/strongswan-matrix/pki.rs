@@ -1,0 +1,204 @@
+//! Certificates for both ends, made with strongSwan's `pki` when a case first needs them and kept for the run.
+
+use crate::conf::Conf;
+use crate::side::Side;
+use casemate_interop::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// What can be put into a side's directory. The names are those of `TEMPLATES`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// A side's certificate and private key.
+    Own(&'static str, Side),
+    /// The certificate of an authority that is trusted.
+    Authority(&'static str),
+    /// The certificate of an intermediate authority, to be sent along.
+    Intermediate(&'static str),
+    /// The authority's list of revoked certificates: both of `revoked`.
+    Crl(&'static str),
+}
+
+struct Template {
+    name: &'static str,
+    key: &'static [&'static str],
+    issuer: Option<&'static str>,
+    extra: &'static [&'static str],
+}
+
+const RSA_2048: &[&str] = &["--type", "rsa", "--size", "2048"];
+const RSA_3072: &[&str] = &["--type", "rsa", "--size", "3072"];
+const RSA_4096: &[&str] = &["--type", "rsa", "--size", "4096"];
+const P256: &[&str] = &["--type", "ecdsa", "--size", "256"];
+const P384: &[&str] = &["--type", "ecdsa", "--size", "384"];
+const P521: &[&str] = &["--type", "ecdsa", "--size", "521"];
+const ED25519: &[&str] = &["--type", "ed25519"];
+const CA: &[&str] = &["--ca"];
+const PAST: &[&str] = &["--not-before", "01.01.20 00:00:00", "--not-after", "01.01.21 00:00:00"];
+
+const TEMPLATES: &[Template] = &[
+    template("ca-rsa", RSA_2048, None, CA),
+    template("ca-ecdsa", P384, None, CA),
+    template("ca-ed25519", ED25519, None, CA),
+    template("ca-large", RSA_4096, None, CA),
+    template("sub-ecdsa", P256, Some("ca-ecdsa"), CA),
+    template("sub-large", RSA_4096, Some("ca-large"), CA),
+    template("rsa2048", RSA_2048, Some("ca-rsa"), &[]),
+    template("rsa3072", RSA_3072, Some("ca-rsa"), &[]),
+    template("ecdsa256", P256, Some("ca-ecdsa"), &[]),
+    template("ecdsa384", P384, Some("ca-ecdsa"), &[]),
+    template("ecdsa521", P521, Some("ca-ecdsa"), &[]),
+    template("ed25519", ED25519, Some("ca-ed25519"), &[]),
+    template("chain", P256, Some("sub-ecdsa"), &[]),
+    template("large", RSA_4096, Some("sub-large"), &[]),
+    template("expired", P256, Some("ca-ecdsa"), PAST),
+    template("revoked", P256, Some("ca-ecdsa"), &[]),
+];
+
+const fn template(
+    name: &'static str,
+    key: &'static [&'static str],
+    issuer: Option<&'static str>,
+    extra: &'static [&'static str],
+) -> Template {
+    Template { name, key, issuer, extra }
+}
+
+/// The file name of a side's certificate and of its key.
+pub(crate) fn file_of(name: &str, side: Side) -> String {
+    format!("{name}-{}.pem", side.name())
+}
+
+/// The files made so far.
+pub(crate) struct Pki {
+    directory: PathBuf,
+    making: Mutex<()>,
+}
+
+impl Pki {
+    /// Keeps its files in `directory`.
+    pub(crate) fn new(directory: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+        let mut conf = Conf::default();
+        conf.set("pki.load", "random pem pkcs1 pkcs8 x509 pubkey sha1 sha2 openssl curve25519");
+        let file = directory.join("strongswan.conf");
+        fs::write(&file, conf.to_string()).map_err(Error::in_front(file.display()))?;
+        Ok(Self { directory, making: Mutex::new(()) })
+    }
+
+    /// Puts the files of a credential where swanctl looks for them below `to`.
+    pub(crate) fn install(&self, credential: Credential, to: &Path) -> Result<()> {
+        // A case that failed while it held the lock left nothing half made that is not made again.
+        let _making = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match credential {
+            Credential::Own(name, side) => {
+                self.make(name, Some(side))?;
+                let file = file_of(name, side);
+                copy(&self.directory.join(&file), &to.join("x509").join(&file))?;
+                copy(&self.key(&file), &to.join("private").join(&file))
+            }
+            Credential::Authority(name) => self.install_authority(name, &to.join("x509ca")),
+            Credential::Intermediate(name) => self.install_authority(name, &to.join("x509")),
+            Credential::Crl(name) => {
+                let crl = self.make_crl(name)?;
+                copy(&crl, &to.join("x509crl").join("crl.pem"))
+            }
+        }
+    }
+
+    fn install_authority(&self, name: &str, to: &Path) -> Result<()> {
+        self.make(name, None)?;
+        let file = format!("{name}.pem");
+        copy(&self.directory.join(&file), &to.join(&file))
+    }
+
+    fn key(&self, file: &str) -> PathBuf {
+        self.directory.join(format!("key-{file}"))
+    }
+
+    /// Makes a key and its certificate, and those of its issuers, unless they are there.
+    fn make(&self, name: &str, side: Option<Side>) -> Result<()> {
+        let file = side.map_or_else(|| format!("{name}.pem"), |side| file_of(name, side));
+        if self.directory.join(&file).exists() {
+            return Ok(());
+        }
+        let template = TEMPLATES
+            .iter()
+            .find(|template| template.name == name)
+            .ok_or_else(|| Error::new(format!("no certificate is called `{name}`")))?;
+        let key = self.key(&file);
+        self.pki(&[&["--gen"], template.key].concat(), &key)?;
+        let (key, subject) = (key.display().to_string(), format!("CN={file}"));
+        let mut arguments = vec!["--type", "priv", "--in", &key, "--dn", &subject];
+        arguments.extend(template.extra);
+        if let Some(side) = side {
+            arguments.extend(["--san", side.id()]);
+        }
+        let Some(issuer) = template.issuer else {
+            return self.pki(&[&["--self"], arguments.as_slice()].concat(), &self.directory.join(&file));
+        };
+        self.make(issuer, None)?;
+        let (certificate, issuer_key) = self.authority(issuer);
+        arguments.extend(["--cacert", &certificate, "--cakey", &issuer_key]);
+        self.pki(&[&["--issue"], arguments.as_slice()].concat(), &self.directory.join(&file))
+    }
+
+    fn make_crl(&self, issuer: &str) -> Result<PathBuf> {
+        let crl = self.directory.join(format!("crl-{issuer}.pem"));
+        if crl.exists() {
+            return Ok(crl);
+        }
+        let (certificate, key) = self.authority(issuer);
+        let mut arguments = vec!["--signcrl", "--cacert", &certificate, "--cakey", &key];
+        let mut revoked = Vec::new();
+        for side in Side::BOTH {
+            self.make("revoked", Some(side))?;
+            revoked.push(self.directory.join(file_of("revoked", side)).display().to_string());
+        }
+        for certificate in &revoked {
+            arguments.extend(["--reason", "key-compromise", "--cert", certificate]);
+        }
+        self.pki(&arguments, &crl)?;
+        Ok(crl)
+    }
+
+    fn authority(&self, name: &str) -> (String, String) {
+        let file = format!("{name}.pem");
+        (self.directory.join(&file).display().to_string(), self.key(&file).display().to_string())
+    }
+
+    /// Runs `pki` and writes what it prints to the file `to`.
+    fn pki(&self, arguments: &[&str], to: &Path) -> Result<()> {
+        let mut command = Command::new("timeout");
+        command.args(["60", "pki"]).args(arguments).args(["--outform", "pem"]).stdin(Stdio::null());
+        let conf = self.directory.join("strongswan.conf");
+        let output = command.env("STRONGSWAN_CONF", conf).output().map_err(Error::in_front("pki"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::new(format!("pki {} failed: {said}", arguments.join(" "))));
+        }
+        fs::write(to, output.stdout).map_err(Error::in_front(to.display()))
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(directory) = to.parent() {
+        fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+    }
+    fs::copy(from, to).map(drop).map_err(Error::in_front(from.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_issuer_is_a_template_and_stands_before_what_it_issues() {
+        for (index, template) in TEMPLATES.iter().enumerate() {
+            let earlier = |issuer| TEMPLATES[..index].iter().any(|template| template.name == issuer);
+            assert!(template.issuer.is_none_or(earlier), "{}", template.name);
+        }
+    }
+}

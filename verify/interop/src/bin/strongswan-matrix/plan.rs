@@ -1,0 +1,144 @@
+//! The configuration of a case for both sides: a plain tunnel with a pre-shared key, and what the case changes in it.
+
+use crate::conf::Conf;
+use crate::pki::Credential;
+use crate::side::{Family, Side};
+
+/// The connection and the child that every case begins with.
+pub(crate) const CONNECTION: &str = "t";
+pub(crate) const CHILD: &str = "c";
+/// A second child, where a case has one.
+pub(crate) const SECOND_CHILD: &str = "c2";
+
+/// What one side is given.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SidePlan {
+    /// `swanctl.conf`.
+    pub(crate) conf: Conf,
+    /// What strongSwan reads from `strongswan.conf` instead, below the daemon's name.
+    pub(crate) daemon: Conf,
+    /// Certificates, keys and CRLs.
+    pub(crate) credentials: Vec<Credential>,
+}
+
+/// What both sides are given.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) initiator: Side,
+    left: SidePlan,
+    right: SidePlan,
+}
+
+impl Plan {
+    /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
+    pub(crate) fn new(initiator: Side) -> Self {
+        let mut plan = Self { initiator, left: SidePlan::default(), right: SidePlan::default() };
+        plan.connection("version", "2");
+        plan.connection("proposals", "aes128-sha256-x25519");
+        plan.connection("mobike", "no");
+        plan.child("esp_proposals", "aes128gcm16");
+        plan.outer(Family::V4);
+        plan.inner(&[Family::V4]);
+        for side in Side::BOTH {
+            plan.connection_of(side, "local.auth", "psk");
+            plan.connection_of(side, "local.id", side.id());
+            plan.connection_of(side, "remote.auth", "psk");
+            plan.connection_of(side, "remote.id", side.other().id());
+        }
+        plan.both("secrets.ike-t.secret", "\"a secret of the two\"");
+        plan
+    }
+
+    /// The side's part.
+    pub(crate) fn side(&self, side: Side) -> &SidePlan {
+        match side {
+            Side::Left => &self.left,
+            Side::Right => &self.right,
+        }
+    }
+
+    fn side_mut(&mut self, side: Side) -> &mut SidePlan {
+        match side {
+            Side::Left => &mut self.left,
+            Side::Right => &mut self.right,
+        }
+    }
+
+    /// The side that answers.
+    pub(crate) fn responder(&self) -> Side {
+        self.initiator.other()
+    }
+
+    /// Sets a path of `swanctl.conf` on one side.
+    pub(crate) fn on(&mut self, side: Side, path: &str, value: &str) {
+        self.side_mut(side).conf.set(path, value);
+    }
+
+    /// Removes a path of `swanctl.conf` on one side.
+    pub(crate) fn without(&mut self, side: Side, path: &str) {
+        self.side_mut(side).conf.remove(path);
+    }
+
+    /// Sets a path on both sides.
+    pub(crate) fn both(&mut self, path: &str, value: &str) {
+        Side::BOTH.into_iter().for_each(|side| self.on(side, path, value));
+    }
+
+    /// Sets something of the connection on both sides.
+    pub(crate) fn connection(&mut self, path: &str, value: &str) {
+        Side::BOTH.into_iter().for_each(|side| self.connection_of(side, path, value));
+    }
+
+    /// Sets something of the connection on one side.
+    pub(crate) fn connection_of(&mut self, side: Side, path: &str, value: &str) {
+        self.on(side, &format!("connections.{CONNECTION}.{path}"), value);
+    }
+
+    /// Sets something of the child on both sides.
+    pub(crate) fn child(&mut self, path: &str, value: &str) {
+        Side::BOTH.into_iter().for_each(|side| self.child_of(side, path, value));
+    }
+
+    /// Sets something of the child on one side.
+    pub(crate) fn child_of(&mut self, side: Side, path: &str, value: &str) {
+        self.connection_of(side, &format!("children.{CHILD}.{path}"), value);
+    }
+
+    /// Sets something of strongSwan's daemon, where the side is strongSwan.
+    pub(crate) fn daemon(&mut self, side: Side, path: &str, value: &str) {
+        self.side_mut(side).daemon.set(path, value);
+    }
+
+    /// Gives the side a file.
+    pub(crate) fn credential(&mut self, side: Side, credential: Credential) {
+        self.side_mut(side).credentials.push(credential);
+    }
+
+    /// IP version between the peers.
+    pub(crate) fn outer(&mut self, family: Family) {
+        for side in Side::BOTH {
+            self.connection_of(side, "local_addrs", &side.wire(family));
+            self.connection_of(side, "remote_addrs", &side.other().wire(family));
+        }
+    }
+
+    /// IP versions inside the tunnel.
+    pub(crate) fn inner(&mut self, families: &[Family]) {
+        let networks =
+            |side: Side| families.iter().map(|&family| side.network(family)).collect::<Vec<_>>().join(",");
+        for side in Side::BOTH {
+            self.child_of(side, "local_ts", &networks(side));
+            self.child_of(side, "remote_ts", &networks(side.other()));
+        }
+    }
+
+    /// A second child, between the second networks.
+    pub(crate) fn second_child(&mut self) {
+        for side in Side::BOTH {
+            let path = |name| format!("children.{SECOND_CHILD}.{name}");
+            self.connection_of(side, &path("esp_proposals"), "aes128gcm16");
+            self.connection_of(side, &path("local_ts"), &side.second_network());
+            self.connection_of(side, &path("remote_ts"), &side.other().second_network());
+        }
+    }
+}

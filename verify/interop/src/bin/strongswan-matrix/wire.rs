@@ -1,0 +1,176 @@
+//! What went over the wire: captured by tcpdump on the router, read back afterwards.
+
+use crate::packet::{IKE_SA_INIT, Ike, Packet};
+use crate::path::{Path, interface};
+use crate::side::{Family, Side};
+use casemate_interop::{Background, Error, Result};
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(5);
+/// Of a capture file and of each packet in it, in the byte order of this machine.
+const FILE_HEADER: usize = 24;
+const PACKET_HEADER: usize = 16;
+/// Of Ethernet, IPv4 and UDP.
+const HEADERS: usize = 42;
+
+/// A capture that runs.
+pub(crate) struct Capture {
+    tcpdump: Background,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Captures what passes between the router and strongSwan into `directory`.
+    pub(crate) fn start(path: &Path, directory: &std::path::Path) -> Result<Self> {
+        let file = directory.join("wire.pcap");
+        let mut command = path.middle().command("tcpdump");
+        command
+            .args(["-i", interface(Side::Right), "-s", "0", "-U", "--immediate-mode", "-Z", "root", "-w"])
+            .arg(&file);
+        let mut tcpdump = Background::start("tcpdump", command, &directory.join("tcpdump"))?;
+        tcpdump.wait_until(LIMIT, |said| said.contains("listening on"))?;
+        Ok(Self { tcpdump, file })
+    }
+
+    /// Ends the capture and reads it.
+    pub(crate) fn stop(self) -> Result<Wire> {
+        self.tcpdump.stop(LIMIT)?;
+        Wire::read(self.file)
+    }
+
+    /// What was captured so far.
+    pub(crate) fn so_far(&self) -> Result<Wire> {
+        Wire::read(self.file.clone())
+    }
+}
+
+/// The packets of a capture.
+pub(crate) struct Wire {
+    file: PathBuf,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Wire {
+    fn read(file: PathBuf) -> Result<Self> {
+        let bytes = fs::read(&file).map_err(Error::in_front(file.display()))?;
+        Ok(Self { frames: frames(&bytes), file })
+    }
+
+    /// The capture file.
+    pub(crate) fn file(&self) -> &std::path::Path {
+        &self.file
+    }
+
+    fn packets(&self) -> impl Iterator<Item = Packet> {
+        self.frames.iter().map(|frame| Packet::parse(frame))
+    }
+
+    /// The IKE messages.
+    pub(crate) fn ike(&self) -> impl Iterator<Item = Ike> {
+        self.packets().filter_map(|packet| if let Packet::Ike(ike) = packet { Some(ike) } else { None })
+    }
+
+    /// The last request of IKE_SA_INIT so far, if it came in a datagram of IPv4 without options.
+    pub(crate) fn last_request(&self) -> Option<&[u8]> {
+        let is_request = |frame: &&Vec<u8>| matches!(Packet::parse(frame), Packet::Ike(ike) if ike.exchange == IKE_SA_INIT && !ike.is_response);
+        self.frames.iter().rfind(is_request)?.get(HEADERS..)
+    }
+
+    /// How many packets are `kind`.
+    pub(crate) fn count(&self, kind: Packet) -> usize {
+        self.packets().filter(|&packet| packet == kind).count()
+    }
+
+    /// That nothing but IKE and ESP was seen, and, unless ESP was to encrypt nothing, no inner packet within.
+    pub(crate) fn demand_no_clear_text(&self, is_encrypted: bool) -> Result<()> {
+        let alien = self.packets().find(|packet| matches!(packet, Packet::Other(_)));
+        if let Some(Packet::Other(protocol)) = alien {
+            return Err(Error::new(format!("clear text on the wire: IP protocol {protocol}")));
+        }
+        let holds = |pattern: &Vec<u8>| {
+            self.frames
+                .iter()
+                .any(|frame| frame.windows(pattern.len()).any(|window| window == pattern.as_slice()))
+        };
+        if is_encrypted && inner_addresses().iter().any(holds) {
+            return Err(Error::new("clear text on the wire: the addresses of an inner packet"));
+        }
+        Ok(())
+    }
+}
+
+/// Source and destination next to each other, as every IP header between the two inner networks has them.
+fn inner_addresses() -> Vec<Vec<u8>> {
+    let bytes = |text: String| match text.parse() {
+        Ok(IpAddr::V4(address)) => address.octets().to_vec(),
+        Ok(IpAddr::V6(address)) => address.octets().to_vec(),
+        Err(_) => Vec::new(),
+    };
+    let mut patterns = Vec::new();
+    for side in Side::BOTH {
+        for family in [Family::V4, Family::V6] {
+            patterns.push([bytes(side.behind(family)), bytes(side.other().behind(family))].concat());
+        }
+        patterns.push([bytes(side.second()), bytes(side.other().second())].concat());
+    }
+    patterns
+}
+
+/// The frames of a capture file; a last one that is cut short is left out, for it is still being written.
+fn frames(file: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
+    let mut frames = Vec::new();
+    while let Some((header, after)) = rest.split_at_checked(PACKET_HEADER) {
+        let length = header.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        let Some((frame, next)) = after.split_at_checked(length as usize) else { break };
+        frames.push(frame.to_vec());
+        rest = next;
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(frames: &[&[u8]]) -> Wire {
+        let mut file = vec![0; FILE_HEADER];
+        for frame in frames {
+            file.extend_from_slice(&[0; 8]);
+            file.extend_from_slice(&(frame.len() as u32).to_ne_bytes());
+            file.extend_from_slice(&[0; 4]);
+            file.extend_from_slice(frame);
+        }
+        // The next packet is on its way to the disk.
+        file.extend_from_slice(&[0; 9]);
+        Wire { file: PathBuf::new(), frames: super::frames(&file) }
+    }
+
+    /// ESP in an IPv4 packet, around `payload`.
+    fn esp(payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 34];
+        (frame[12], frame[14], frame[23]) = (0x08, 0x45, 50);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    #[test]
+    fn an_inner_packet_in_the_clear_is_found() {
+        let inner = [&[0x45, 0, 0, 20][..], &[10, 99, 1, 1, 10, 99, 2, 1]].concat();
+        let wire = wire(&[&esp(&[1, 2, 3]), &esp(&inner)]);
+        assert_eq!(wire.count(Packet::Esp), 2);
+        assert!(wire.demand_no_clear_text(true).is_err());
+        assert!(wire.demand_no_clear_text(false).is_ok());
+    }
+
+    #[test]
+    fn a_packet_of_another_protocol_is_found() {
+        let mut ping = esp(&[8, 0]);
+        ping[23] = 1;
+        assert!(wire(&[&ping]).demand_no_clear_text(false).is_err());
+        assert!(wire(&[&esp(&[1])]).demand_no_clear_text(true).is_ok());
+    }
+}

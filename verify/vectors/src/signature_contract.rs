@@ -1,0 +1,211 @@
+//! What `casemate-crypto` asks of signing keys beyond right answers, digests in parts, and two providers with each other.
+
+use crate::check::{key, same};
+use crate::random::Random;
+use crate::report::{Family, Report};
+use crate::rsp::{Record, records};
+use crate::signature::{OPENSSL, public};
+use casemate_crypto::{
+    HashAlg, KeyError, KeyKind, KeyLimits, PrivateKey, Provider, PublicKey, Rng, SignatureAlg,
+    SignatureError, SigningKey, ecdsa_to_fixed,
+};
+
+/// Checks every kind of key of the provider, in both forms of its file, and every hash.
+pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
+    let mut signatures = Family::new("contract/signature");
+    for record in records(OPENSSL, "Spki") {
+        for form in ["Pkcs8", "Traditional"] {
+            let private = record.bytes(form);
+            // Ed25519 has one form only.
+            if private.is_empty() {
+                continue;
+            }
+            let id = format!("{}, {form}", record.text("Key"));
+            if let Some(result) = key(&mut signatures, NOT_THERE, signing_key(provider, &private)) {
+                signatures.ran(&id, result.and_then(|key| check(provider, &*key, &record)));
+            }
+        }
+    }
+    bad_keys(provider, &mut signatures);
+    report.families.extend([signatures, hashes(provider)]);
+}
+
+const NOT_THERE: &str = "the provider does not have the algorithm";
+
+fn signing_key(provider: &dyn Provider, der: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+    provider.signing_key(&PrivateKey::from_der(der, KeyLimits::default()).unwrap())
+}
+
+impl Rng for Random {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        out.fill_with(|| self.next() as u8);
+    }
+}
+
+fn check(provider: &dyn Provider, key: &dyn SigningKey, record: &Record) -> Result<(), String> {
+    let known = public(&record.bytes("Spki"));
+    same("public key", key.public_key().spki(), known.spki())?;
+    let (rng, message) = (&mut Random(7), b"signed");
+    for alg in SignatureAlg::ALL {
+        let signed = key.sign(alg, message, rng);
+        if !alg.fits(known.kind()) {
+            same("signing with another kind of key", &signed, &Err(SignatureError::WrongKey))?;
+            let verdict = provider.verify(alg, &known, message, b"signature");
+            same("verifying with another kind of key", &verdict, &Err(SignatureError::WrongKey))?;
+            continue;
+        }
+        let signature = signed.map_err(|why| format!("{alg}: {why}"))?;
+        same(&format!("verdict of {alg}"), &provider.verify(alg, &known, message, &signature), &Ok(()))?;
+        spoilt(provider, alg, &known, message, &signature)?;
+    }
+    Ok(())
+}
+
+/// Iked 4b8f409: whatever way a verification fails, it is no success.
+fn spoilt(
+    provider: &dyn Provider,
+    alg: SignatureAlg,
+    key: &PublicKey,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), String> {
+    let refused = |what: &str, alg, message: &[u8], signature: &[u8]| {
+        let verdict = provider.verify(alg, key, message, signature);
+        same(&format!("verdict of {alg}, {what}"), &verdict, &Err(SignatureError::Invalid))
+    };
+    for at in [0, signature.len() / 2, signature.len() - 1] {
+        let mut flipped = signature.to_vec();
+        flipped[at] ^= 1;
+        refused("a bit flipped in the signature", alg, message, &flipped)?;
+    }
+    refused("another message", alg, b"signet", signature)?;
+    refused("a longer message", alg, b"signed ", signature)?;
+    refused("no message", alg, b"", signature)?;
+    for (what, wrong) in [
+        ("no signature", vec![]),
+        ("a short signature", signature[1..].to_vec()),
+        ("a cut signature", signature[..signature.len() - 1].to_vec()),
+        ("a long signature", [signature, &[0]].concat()),
+        ("zeros before the signature", [&[0], signature].concat()),
+        ("zeros", vec![0; signature.len()]),
+        ("ones", vec![0xFF; signature.len()]),
+    ] {
+        refused(what, alg, message, &wrong)?;
+    }
+    if let KeyKind::Ec(curve) = key.kind() {
+        let fixed = ecdsa_to_fixed(curve, signature).map_err(|why| why.to_string())?;
+        refused("r and s without DER", alg, message, &fixed)?;
+    }
+    let others = SignatureAlg::ALL.into_iter().filter(|other| *other != alg && other.fits(key.kind()));
+    for other in others {
+        refused("a signature of another algorithm", other, message, signature)?;
+    }
+    Ok(())
+}
+
+/// Numbers that make no key are refused by the provider, which alone can see it.
+fn bad_keys(provider: &dyn Provider, family: &mut Family) {
+    for record in records(OPENSSL, "Spki") {
+        let (name, private) = (record.text("Key"), record.bytes("Traditional"));
+        if !private.is_empty() && !matches!(signing_key(provider, &private), Err(KeyError::Unsupported)) {
+            for (what, wrong) in wrong_numbers(&record, private) {
+                let made = signing_key(provider, &wrong).err();
+                family.ran(&format!("{name}, {what}"), same("key", &made, &Some(KeyError::Refused)));
+            }
+        }
+    }
+}
+
+/// The private key with a number changed, lengths left as they are.
+fn wrong_numbers(record: &Record, private: Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
+    let changed = |at: usize, to: &[u8]| {
+        let mut wrong = private.clone();
+        wrong[at..at + to.len()].copy_from_slice(to);
+        wrong
+    };
+    match PrivateKey::from_der(&private, KeyLimits::default()).unwrap() {
+        PrivateKey::Rsa(key) => {
+            let numbers = key.numbers().unwrap();
+            let last_of = |number: &[u8]| {
+                private.windows(number.len()).position(|at| at == number).unwrap() + number.len() - 1
+            };
+            [("first prime", numbers.primes[0]), ("second prime", numbers.primes[1])]
+                .map(|(what, number)| (what, changed(last_of(number), &[number.last().unwrap() ^ 2])))
+                .into_iter()
+                .chain([(
+                    "modulus",
+                    changed(last_of(numbers.modulus), &[numbers.modulus.last().unwrap() ^ 2]),
+                )])
+                .collect()
+        }
+        // The secret number stands behind the version and its own header.
+        PrivateKey::Ec { curve, .. } => {
+            let at = private.windows(4).position(|at| at[..3] == [2, 1, 1] && at[3] == 4).unwrap() + 5;
+            let len = curve.field_len();
+            assert_eq!(usize::from(private[at - 1]), len, "{}", record.line);
+            vec![("zero", changed(at, &vec![0; len])), ("above the order", changed(at, &vec![0xFF; len]))]
+        }
+        _ => panic!("no other kind has a traditional form"),
+    }
+}
+
+/// FIPS 180-4's example "abc", and the same in parts.
+fn hashes(provider: &dyn Provider) -> Family {
+    let mut family = Family::new("fips/180-4");
+    for (alg, abc) in [
+        (HashAlg::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d"),
+        (HashAlg::Sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        (
+            HashAlg::Sha384,
+            "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7",
+        ),
+        (
+            HashAlg::Sha512,
+            "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd\
+             454d4423643ce80e2a9ac94fa54ca49f",
+        ),
+    ] {
+        for parts in [&[&b"abc"[..]][..], &[b"a", b"bc"], &[b"", b"ab", b"", b"c", b""]] {
+            let Some(digest) = provider.hash(alg, parts) else {
+                family.skip(NOT_THERE);
+                continue;
+            };
+            let hex: String = digest.as_slice().iter().map(|byte| format!("{byte:02x}")).collect();
+            family.ran(&alg.to_string(), same("digest", &hex[..], abc));
+        }
+    }
+    family
+}
+
+/// What one provider signs the other verifies. A case is one message by one algorithm that both have.
+pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+    const ROUNDS: usize = 3;
+    let mut family = Family::new("differential/signature");
+    for record in records(OPENSSL, "Spki") {
+        let make = |provider: &dyn Provider| signing_key(provider, &record.bytes("Pkcs8"));
+        let (Ok(by_a), Ok(by_b)) = (make(a), make(b)) else {
+            family.skip("not in both providers");
+            continue;
+        };
+        let fitting = SignatureAlg::ALL.into_iter().filter(|alg| alg.fits(by_a.public_key().kind()));
+        for (alg, _) in fitting.flat_map(|alg| (0..ROUNDS).map(move |round| (alg, round))) {
+            let message = random.text();
+            let mut crossed = |signer: &dyn SigningKey, verifier: &dyn Provider| {
+                let signature = signer.sign(alg, &message, random).map_err(|why| why.to_string())?;
+                let key = signer.public_key();
+                same("verdict", &verifier.verify(alg, key, &message, &signature), &Ok(()))?;
+                let mut forged = signature;
+                random.flip_bit(&mut forged);
+                let verdicts = [a, b].map(|provider| provider.verify(alg, key, &message, &forged));
+                same("verdicts on a flipped bit", &verdicts, &[Err(SignatureError::Invalid); 2])
+            };
+            let result = crossed(&*by_a, b).and_then(|()| crossed(&*by_b, a));
+            family.ran(&format!("{}, {alg}", record.text("Key")), result);
+        }
+    }
+    family
+}
