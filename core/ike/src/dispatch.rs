@@ -71,8 +71,7 @@ fn unprotected(request: &Header, (kind, data): (NotifyType, &[u8]), path: Path, 
     let header = header((request.spi_i, request.spi_r), role, answer);
     let built = plain(&header, &mut cx.shared.scratch, |out| out.notify(&Notify::new(kind, data)));
     if let Ok(message) = built {
-        let marker = path.local.port() == cx.shared.settings.natt_port;
-        cx.send(path, marker, &[message]);
+        cx.send(path, &[message]);
     }
 }
 
@@ -93,9 +92,7 @@ fn first_request(
     if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(&id)).map(|sa| &sa.state) {
         // RFC 7296 section 2.1: the same request has the same answer.
         if state.init.request == datagram {
-            let (marker, response) =
-                (path.local.port() == cx.shared.settings.natt_port, &state.init.response);
-            cx.send(path, marker, core::slice::from_ref(response));
+            cx.send(path, core::slice::from_ref(&state.init.response));
             return Ok(());
         }
         return Err(StateFault::MessageId.into());

@@ -114,13 +114,12 @@ pub(crate) fn reply(
     let keys = SaKeys::first(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
     let id = cx.shared.next_ike_id();
-    let marker = path.local.port() == cx.shared.settings.natt_port;
-    let head = Head { id, connection, path, role: Role::Responder, spi_i, spi_r, marker };
+    let head = Head { id, connection, path, role: Role::Responder, spi_i, spi_r };
     let response = answer(&head, (&chosen, suite), (&public, &nonce_r), cx)?;
     let peer = Features::of(content);
     // Its first protected request has the number 1; we have sent none.
     let link = Link::new(&head, suite, &keys, Window::new(0, 1), peer.fragments, cx)?;
-    cx.send(path, marker, core::slice::from_ref(&response));
+    cx.send(path, core::slice::from_ref(&response));
     let init = Init {
         request: bytes.into(),
         response,

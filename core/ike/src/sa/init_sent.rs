@@ -60,7 +60,6 @@ impl InitSent {
             role: Role::Initiator,
             spi_i: cx.ike_spi(),
             spi_r: IkeSpi::NONE,
-            marker: path.local.port() == cx.shared.settings.natt_port,
         };
         let mut state = Self {
             offers,
@@ -104,7 +103,7 @@ impl InitSent {
         let header = header(head.spis(), head.role, kind);
         let request = plain(&header, &mut cx.shared.scratch, build);
         self.request = request.map_err(|_| StateFault::Provider)?;
-        cx.send(head.path, head.marker, core::slice::from_ref(&self.request));
+        cx.send(head.path, core::slice::from_ref(&self.request));
         self.tries = 0;
         self.due = cx.env.now.after(cx.shared.settings.retransmission.wait(0));
         Ok(())
@@ -123,7 +122,7 @@ impl InitSent {
             return State::Closed(Down::Dead);
         }
         self.due = cx.env.now.after(how.wait(self.tries));
-        cx.send(head.path, head.marker, core::slice::from_ref(&self.request));
+        cx.send(head.path, core::slice::from_ref(&self.request));
         State::InitSent(self)
     }
 
@@ -270,9 +269,8 @@ impl InitSent {
 /// RFC 7296 section 2.23: behind a NAT, everything goes on at port 4500.
 fn follow_nat(head: &mut Head, nat: Nat, cx: &Cx<'_, '_>) {
     let port = cx.shared.settings.natt_port;
-    if nat.any() && !head.marker {
+    if nat.any() && head.path.local.port() != port {
         head.path.local.set_port(port);
         head.path.remote.set_port(port);
-        head.marker = true;
     }
 }

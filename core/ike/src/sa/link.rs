@@ -74,7 +74,7 @@ impl Link {
         if number == Number::Repeated {
             // RFC 7383 section 2.6.1: of the fragments of a repeated request, only the first is answered.
             if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
-                cx.send(path, head.marker, self.window.last_answer());
+                cx.send(path, self.window.last_answer());
             }
             return Ok(Arrived::Nothing);
         }
@@ -112,7 +112,7 @@ impl Link {
         let kind = Kind { exchange, message_id, response: false };
         let limit = self.limit(head, cx);
         let datagrams = self.secured.seal(kind, limit, &mut cx.shared.scratch, cx.env.rng, build)?;
-        cx.send(head.path, head.marker, &datagrams);
+        cx.send(head.path, &datagrams);
         self.window.sent(datagrams, cx.env.now, &cx.shared.settings.retransmission);
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Link {
         let kind = Kind { exchange, message_id: self.window.expected(), response: true };
         let limit = self.limit(head, cx);
         let datagrams = self.secured.seal(kind, limit, &mut cx.shared.scratch, cx.env.rng, build)?;
-        cx.send(head.path, head.marker, &datagrams);
+        cx.send(head.path, &datagrams);
         self.window.answered(datagrams, cx.env.now);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Link {
     pub(crate) fn repeat(&mut self, head: &Head, cx: &mut Cx<'_, '_>) -> Result<(), NoAnswer> {
         let how = cx.shared.settings.retransmission;
         let datagrams = self.window.expire(cx.env.now, &how)?.to_vec();
-        cx.send(head.path, head.marker, &datagrams);
+        cx.send(head.path, &datagrams);
         Ok(())
     }
 }

@@ -64,8 +64,6 @@ pub(crate) struct Head {
     pub(crate) role: Role,
     pub(crate) spi_i: IkeSpi,
     pub(crate) spi_r: IkeSpi,
-    /// Whether messages go by the port that they share with ESP.
-    pub(crate) marker: bool,
 }
 
 impl Head {

@@ -133,7 +133,6 @@ impl Established {
             role,
             spi_i: spis.0,
             spi_r: spis.1,
-            marker: head.marker,
         };
         // RFC 7296 section 2.18: numbers begin at 0 again.
         let link = Link::new(&new, suite, &keys, Window::new(0, 0), self.link.fragments, cx)?;
