@@ -43,8 +43,12 @@ impl Credentials for Keys {
         Err(NotTrusted)
     }
 
-    fn allows(&self, _: &Connection, _: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
         false
+    }
+
+    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
     }
 
     fn name_matches(&self, _: &str, _: &[u8]) -> bool {

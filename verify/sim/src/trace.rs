@@ -5,6 +5,7 @@ use casemate::Notice;
 use casemate_ike::Event;
 use casemate_wire::ike::{Header, Message};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Duration;
 
 /// Says what happens, if somebody wants to know.
@@ -18,7 +19,8 @@ impl Trace {
     /// Says what happens.
     pub(crate) fn say(&self, now: Duration, what: impl FnOnce() -> String) {
         if self.on {
-            println!("{:>10.3}  {}", now.as_secs_f64(), what());
+            // Whoever reads may stop reading.
+            let _ = writeln!(std::io::stdout(), "{:>10.3}  {}", now.as_secs_f64(), what());
         }
     }
 }

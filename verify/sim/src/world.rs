@@ -363,9 +363,7 @@ impl World {
                 return watch::check_mirrors(&self.nodes, &self.watch);
             }
             if !self.step(until)? {
-                let busy = self.nodes.iter().filter(|node| !watch::is_quiet(node));
-                let busy: Vec<_> = busy.map(|node| (node.index, node.ikes())).collect();
-                return violated(format!("no rest: {busy:?}"));
+                return violated(format!("no rest: {}", watch::describe(&self.nodes)));
             }
         }
     }

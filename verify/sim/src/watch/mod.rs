@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(crate) use delivery::{Ledger};
-pub(crate) use rest::{check_empty, check_mirrors, check_sizes, is_quiet};
+pub(crate) use rest::{check_empty, check_mirrors, check_sizes, describe, is_quiet};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,6 +14,20 @@ pub(crate) fn is_quiet(node: &Node) -> bool {
     node.ikes().iter().all(settled)
 }
 
+/// What all nodes are doing.
+pub(crate) fn describe(nodes: &[Node]) -> String {
+    let child = |child: &ChildStatus| format!("{} {}", child.child.name, child.state);
+    let ike = |ike: &IkeStatus| {
+        let children: Vec<String> = ike.children.iter().map(child).collect();
+        format!("{} {} [{}]", ike.id, ike.state, children.join(", "))
+    };
+    let node = |node: &Node| {
+        let ikes: Vec<String> = node.ikes().iter().map(ike).collect();
+        format!("node {}: {}", node.index, ikes.join(", "))
+    };
+    nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+}
+
 /// Tables keep within their bounds.
 pub(crate) fn check_sizes(node: &Node, most_ikes: usize) -> Checked {
     let (ikes, sas) = (node.endpoint().ike().status().count(), node.endpoint().datapath().sas().count());
