@@ -4,10 +4,12 @@ use crate::host::Spis;
 use crate::policy::{PolicySet, Purpose, priority, protect};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::Providers;
 use casemate_datapath::spd::Template;
 use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
+use casemate_ike::config::{Child, Connection};
 use casemate_ike::{ChildId, ChildUp, Down, Path, Traffic};
 use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
 use core::net::IpAddr;
@@ -30,6 +32,8 @@ struct Installed {
     spi_in: Spi,
     outbound: Outbound,
     lineage: u32,
+    connection: Arc<Connection>,
+    config: Arc<Child>,
     replaces: Option<ChildId>,
 }
 
@@ -93,6 +97,11 @@ impl Children {
         replaced.or_else(|| self.lineages.values().find(is_like)).map(|lineage| lineage.reqid)
     }
 
+    /// What a Child SA was made of.
+    pub(crate) fn origin(&self, id: ChildId) -> Option<(Arc<Connection>, Arc<Child>)> {
+        self.known.get(&id).map(|child| (child.connection.clone(), child.config.clone()))
+    }
+
     /// The Child SA of a data path's SA.
     pub(crate) fn of_sa(&self, id: SaId) -> Option<ChildId> {
         let is_it = |child: &&Installed| {
@@ -132,7 +141,9 @@ impl Children {
         };
         bench.spis.installed.insert(spi_in.get(), id);
         let replaces = up.replaces;
-        self.known.insert(up.id, Installed { inbound: id, spi_in, outbound: out, lineage, replaces });
+        let (connection, config) = (up.connection.clone(), up.child.clone());
+        let child = Installed { inbound: id, spi_in, outbound: out, lineage, connection, config, replaces };
+        self.known.insert(up.id, child);
         if up.active {
             self.retire_outbound(replaces, bench.datapath);
         }
