@@ -377,8 +377,9 @@ impl World {
                 self.offer((a, b, child), true)?;
             }
         }
+        let sent = self.now;
         self.run_for(Duration::from_secs(3))?;
-        self.watch.ledger.check_arrived()
+        self.watch.ledger.check_arrived(sent)
     }
 
     /// Nothing is configured any more, so nothing is left.

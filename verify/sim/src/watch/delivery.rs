@@ -83,9 +83,10 @@ impl Ledger {
         Ok(number)
     }
 
-    /// Nothing that had to arrive was lost.
-    pub(crate) fn check_arrived(&self) -> Checked {
-        match self.0.iter().enumerate().find(|(_, parcel)| parcel.must_arrive && !parcel.arrived) {
+    /// Nothing that had to arrive was lost, of what was sent until `sent`.
+    pub(crate) fn check_arrived(&self, sent: Duration) -> Checked {
+        let is_lost = |parcel: &Parcel| parcel.must_arrive && !parcel.arrived && parcel.at <= sent;
+        match self.0.iter().enumerate().find(|(_, parcel)| is_lost(parcel)) {
             None => Ok(()),
             Some((number, Parcel { from, to, at, .. })) => violated(format!(
                 "packet {number} from node {from} to {to:?}, sent at {:.3} s, did not arrive",
