@@ -3,12 +3,16 @@
 use crate::host::Spis;
 use crate::policy::{PolicySet, Purpose, priority, protect};
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::Providers;
 use casemate_datapath::spd::Template;
 use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
-use casemate_ike::{ChildId, ChildUp, Down, Path};
+use casemate_ike::config::{Child, Connection};
+use casemate_ike::{ChildId, ChildUp, Down, Path, Traffic};
 use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
+use core::net::IpAddr;
 use core::time::Duration;
 
 /// How long an inbound SA that was replaced still receives: packets may be on their way.
@@ -19,6 +23,7 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(crate) struct Children {
     known: BTreeMap<ChildId, Installed>,
     lineages: BTreeMap<u32, Lineage>,
+    last_lineage: u32,
     retiring: Vec<(Instant, SaId, Spi)>,
 }
 
@@ -26,7 +31,9 @@ struct Installed {
     inbound: SaId,
     spi_in: Spi,
     outbound: Outbound,
-    reqid: u32,
+    lineage: u32,
+    connection: Arc<Connection>,
+    config: Arc<Child>,
     replaces: Option<ChildId>,
 }
 
@@ -37,11 +44,21 @@ enum Outbound {
     Gone,
 }
 
-/// A Child SA and those that came in its place: they share their policies.
-#[derive(Default)]
+/// Child SAs for the same traffic, one in the place of another or beside it: they share their policies.
 struct Lineage {
+    reqid: u32,
+    connection: String,
+    peer: IpAddr,
+    local: Vec<Traffic>,
+    remote: Vec<Traffic>,
     policies: PolicySet,
     members: u32,
+}
+
+impl Lineage {
+    fn carries_traffic_of(&self, up: &ChildUp) -> bool {
+        self.local == up.local && self.remote == up.remote
+    }
 }
 
 /// What is at hand for a change.
@@ -67,9 +84,22 @@ impl From<AddSaError> for NotInstalled {
 }
 
 impl Children {
-    /// The reqid of the Child SA that `up` replaces.
+    /// The reqid that `up` has from its like: from the Child SA that it replaces, or from one for the same traffic with the
+    /// same peer, when both sides began at once. With reqids of their own, each side would send on the one and wait for the
+    /// other.
     pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
-        self.known.get(&up.replaces?).map(|old| old.reqid)
+        let replaced = up.replaces.and_then(|old| self.lineages.get(&self.known.get(&old)?.lineage));
+        let is_like = |lineage: &&Lineage| {
+            lineage.connection == up.connection.name
+                && lineage.peer == up.outbound.dst
+                && lineage.carries_traffic_of(up)
+        };
+        replaced.or_else(|| self.lineages.values().find(is_like)).map(|lineage| lineage.reqid)
+    }
+
+    /// What a Child SA was made of.
+    pub(crate) fn origin(&self, id: ChildId) -> Option<(Arc<Connection>, Arc<Child>)> {
+        self.known.get(&id).map(|child| (child.connection.clone(), child.config.clone()))
     }
 
     /// The Child SA of a data path's SA.
@@ -102,27 +132,41 @@ impl Children {
         } else {
             Outbound::Waits(outbound.into())
         };
-        if up.child.policies && !self.lineages.contains_key(&reqid) {
-            match policies_of(up, reqid, bench.datapath) {
-                Ok(policies) => drop(self.lineages.insert(reqid, Lineage { policies, members: 0 })),
-                Err(_) => {
-                    bench.datapath.remove_sa(id);
-                    if let Outbound::Used(id) = out {
-                        bench.datapath.remove_sa(id);
-                    }
-                    return Err(NotInstalled::Policies);
-                }
+        let Some(lineage) = self.join_lineage(up, reqid, bench.datapath) else {
+            bench.datapath.remove_sa(id);
+            if let Outbound::Used(id) = out {
+                bench.datapath.remove_sa(id);
             }
-        }
-        let lineage = self.lineages.entry(reqid).or_default();
-        lineage.members = lineage.members.saturating_add(1);
+            return Err(NotInstalled::Policies);
+        };
         bench.spis.installed.insert(spi_in.get(), id);
         let replaces = up.replaces;
-        self.known.insert(up.id, Installed { inbound: id, spi_in, outbound: out, reqid, replaces });
+        let (connection, config) = (up.connection.clone(), up.child.clone());
+        let child = Installed { inbound: id, spi_in, outbound: out, lineage, connection, config, replaces };
+        self.known.insert(up.id, child);
         if up.active {
             self.retire_outbound(replaces, bench.datapath);
         }
         Ok(())
+    }
+
+    /// The lineage with this reqid and traffic, a new one if there is none; nothing if its policies do not fit.
+    fn join_lineage(&mut self, up: &ChildUp, reqid: u32, datapath: &mut Datapath) -> Option<u32> {
+        let is_its = |lineage: &Lineage| lineage.reqid == reqid && lineage.carries_traffic_of(up);
+        if let Some((id, lineage)) = self.lineages.iter_mut().find(|(_, lineage)| is_its(lineage)) {
+            lineage.members = lineage.members.saturating_add(1);
+            return Some(*id);
+        }
+        let policies = match up.child.policies {
+            true => policies_of(up, reqid, datapath).ok()?,
+            false => PolicySet::default(),
+        };
+        let (connection, peer) = (up.connection.name.clone(), up.outbound.dst);
+        let (local, remote) = (up.local.clone(), up.remote.clone());
+        self.last_lineage = self.last_lineage.wrapping_add(1);
+        let lineage = Lineage { reqid, connection, peer, local, remote, policies, members: 1 };
+        self.lineages.insert(self.last_lineage, lineage);
+        Some(self.last_lineage)
     }
 
     /// From now on packets leave through it.
@@ -150,7 +194,7 @@ impl Children {
         if let Outbound::Used(id) = child.outbound {
             bench.datapath.remove_sa(id);
         }
-        self.leave_lineage(child.reqid, bench.datapath);
+        self.leave_lineage(child.lineage, bench.datapath);
         if why == Down::Replaced {
             self.retiring.push((bench.now.after(LINGER), child.inbound, child.spi_in));
         } else {
@@ -160,12 +204,12 @@ impl Children {
     }
 
     /// The last of a lineage takes the policies with it.
-    fn leave_lineage(&mut self, reqid: u32, datapath: &mut Datapath) {
-        let Some(lineage) = self.lineages.get_mut(&reqid) else { return };
+    fn leave_lineage(&mut self, id: u32, datapath: &mut Datapath) {
+        let Some(lineage) = self.lineages.get_mut(&id) else { return };
         lineage.members = lineage.members.saturating_sub(1);
         if lineage.members == 0 {
             lineage.policies.remove(datapath);
-            self.lineages.remove(&reqid);
+            self.lineages.remove(&id);
         }
     }
 

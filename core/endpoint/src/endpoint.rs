@@ -186,7 +186,7 @@ impl Endpoint {
         self.policy_changes = self.policy_changes.wrapping_add(1);
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                let reqid = child.reqid.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
+                let reqid = next_reqid(&mut self.last_reqid);
                 self.traps.add(&mut self.datapath, connection, child, reqid)?;
             }
             for shunt in &connection.shunts {
@@ -308,15 +308,15 @@ impl Endpoint {
     ) {
         let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
         if let Err(error) = begun {
-            self.answered(&connection.name, Some(&child.name));
+            self.rearm(&connection.name, Some(&child.name));
             let connection = connection.clone();
             self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
         }
     }
 
     /// A trap may be sprung again.
-    fn answered(&mut self, connection: &str, child: Option<&str>) {
-        self.traps.answered(connection, child);
+    fn rearm(&mut self, connection: &str, child: Option<&str>) {
+        self.traps.rearm(connection, child);
         self.datapath.ask_again();
     }
 
@@ -342,17 +342,25 @@ impl Endpoint {
             }
             Event::ChildDown { id, why } => {
                 self.policy_changes = self.policy_changes.wrapping_add(1);
+                let origin = self.children.origin(*id);
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
+                if let Some((connection, child)) = origin.filter(|_| *why != Down::Replaced) {
+                    self.rearm(&connection.name, Some(&child.name));
+                }
             }
             Event::ChildFailed { connection, child, .. } => {
-                self.answered(&connection.name, Some(&child.name));
+                self.rearm(&connection.name, Some(&child.name));
             }
-            Event::IkeDown { connection, .. } => self.answered(&connection.name, None),
+            // The Child SAs of one that was replaced live on.
+            Event::IkeDown { connection, why, .. } if *why != Down::Replaced => {
+                self.rearm(&connection.name, None);
+            }
             Event::Moved { children, path, .. } => {
                 self.children.follow(children, *path, &mut self.datapath);
             }
             Event::IkeUp { .. }
+            | Event::IkeDown { .. }
             | Event::IkeRekeyed { .. }
             | Event::NotBegun { .. }
             | Event::Assigned { .. }
@@ -363,13 +371,12 @@ impl Endpoint {
     }
 
     fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
-        let name = (&*up.connection.name, &*up.child.name);
-        let known = self.children.inherited_reqid(up).or(up.child.reqid).or_else(|| self.traps.reqid(name));
+        let known = self.children.inherited_reqid(up).or(up.child.reqid);
         let reqid = known.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
         self.policy_changes = self.policy_changes.wrapping_add(1);
         let (children, mut bench) = self.bench(means);
         let installed = children.install(up, reqid, &mut bench);
-        self.answered(name.0, Some(name.1));
+        self.datapath.ask_again();
         if let Err(error) = installed {
             let (connection, child) = (up.connection.clone(), up.child.clone());
             self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
@@ -408,6 +415,11 @@ impl Endpoint {
     /// The data path's SAs of a Child SA: inbound, and outbound if that is in use.
     pub fn sas_of(&self, child: ChildId) -> Option<(SaId, Option<SaId>)> {
         self.children.sas(child)
+    }
+
+    /// How many inbound SPIs are taken: by SAs, and by those that are being negotiated.
+    pub fn reserved_spis(&self) -> usize {
+        self.spis.count()
     }
 
     /// Changes whenever policies do: routes that lead packets here have to follow.

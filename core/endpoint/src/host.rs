@@ -40,6 +40,10 @@ impl Spis {
         self.taken.insert(spi.get());
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.taken.len()
+    }
+
     pub(crate) fn release(&mut self, spi: Spi) {
         self.taken.remove(&spi.get());
         self.installed.remove(&spi.get());

@@ -23,16 +23,13 @@ struct Trap {
     connection: Arc<Connection>,
     child: Arc<Child>,
     policies: PolicySet,
-    reqid: u32,
-    /// IKE has been asked, and has not answered yet.
+    /// IKE has been asked, and what came of it is there or on its way.
     asked: bool,
 }
 
-/// Names a trap by its connection and its child.
-pub(crate) type TrapName<'n> = (&'n str, &'n str);
-
 impl Traps {
-    /// Adds the trap of a child. `reqid` is for SAs that it asks for.
+    /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
+    /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
     pub(crate) fn add(
         &mut self,
         datapath: &mut Datapath,
@@ -52,7 +49,7 @@ impl Traps {
         let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
         let policies = PolicySet::add(datapath, (&local, &remote), (&action, &action), rank)?;
         let (connection, child) = (connection.clone(), child.clone());
-        self.traps.push(Trap { connection, child, policies, reqid, asked: false });
+        self.traps.push(Trap { connection, child, policies, asked: false });
         Ok(())
     }
 
@@ -93,22 +90,14 @@ impl Traps {
         Some((trap.connection.clone(), trap.child.clone(), packet(flow)))
     }
 
-    /// The reqid that SAs for a trap have.
-    pub(crate) fn reqid(&self, name: TrapName<'_>) -> Option<u32> {
-        self.traps.iter().find(|trap| trap.is(name)).map(|trap| trap.reqid)
-    }
-
-    /// IKE has answered: with a Child SA, or without. `child` of `None` is every one of the connection.
-    pub(crate) fn answered(&mut self, connection: &str, child: Option<&str>) {
+    /// What was asked for is not there, or no more. `child` of `None` is every one of the connection.
+    ///
+    /// While it is there, nothing else is asked for: a packet that the Child SA does not take, because the peer narrowed it,
+    /// would only make another one like it.
+    pub(crate) fn rearm(&mut self, connection: &str, child: Option<&str>) {
         let of_it = self.traps.iter_mut().filter(|trap| trap.connection.name == connection);
         let of_it = of_it.filter(|trap| child.is_none_or(|child| trap.child.name == child));
         of_it.for_each(|trap| trap.asked = false);
-    }
-}
-
-impl Trap {
-    fn is(&self, (connection, child): TrapName<'_>) -> bool {
-        self.connection.name == connection && self.child.name == child
     }
 }
 

@@ -1,0 +1,122 @@
+//! Endpoints and a hostile network in virtual time, all of it from one seed.
+//!
+//! [`run`] draws a [`plan`] from the seed, lets the nodes of a [`world`] live through trouble, then through calm, and checks
+//! the invariants of [`watch`] at every step. A failure is repeated by the same seed. [`sabotage`] breaks something on
+//! purpose, to show that it is noticed.
+// Test support: a broken expectation is meant to stop the test, with its reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod attacker;
+mod config;
+mod dice;
+mod net;
+mod node;
+mod plan;
+mod sabotage;
+mod trace;
+mod trouble;
+mod watch;
+mod world;
+
+pub use sabotage::Sabotage;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use world::World;
+
+/// How a seed is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Whether to print what happens.
+    pub trace: bool,
+    /// What is broken.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// What happened in a run that kept all invariants, or in several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Steps of virtual time.
+    pub steps: u64,
+    /// IKE SAs that came up, counted at both sides.
+    pub ikes: u64,
+    /// IKE SAs that took the place of others.
+    pub ike_rekeys: u64,
+    /// Child SAs that came up.
+    pub children: u64,
+    /// Packets that were offered.
+    pub offered: u64,
+    /// Packets that were delivered.
+    pub delivered: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.ikes += other.ikes;
+        self.ike_rekeys += other.ike_rekeys;
+        self.children += other.children;
+        self.offered += other.offered;
+        self.delivered += other.delivered;
+    }
+}
+
+/// A seed that breaks an invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, what } = self;
+        write!(f, "seed {seed}: {what}\n  cargo run -p casemate-sim --release -- --seed {seed} --trace")
+    }
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, options: Options) -> Result<Tally, Failure> {
+    let failure = |what| Failure { seed, what };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed, options);
+        world.run().map_err(|violation| format!("{violation}, at {:.3} s", world.now().as_secs_f64()))
+    }));
+    match done {
+        Ok(done) => done.map_err(failure),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
+            Err(failure(format!("panic: {text}")))
+        }
+    }
+}
+
+/// Runs seeds on all cores; answers what happened in those that passed, and those that did not.
+pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Tally, Vec<Failure>) {
+    let next = AtomicU64::new(seeds.start);
+    let done = Mutex::new((Tally::default(), vec![]));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let result = run(seed, options);
+            let mut done = done.lock().expect("no thread panics");
+            match result {
+                Ok(tally) => done.0.add(&tally),
+                Err(failure) => done.1.push(failure),
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
+    let (tally, mut failures) = done.into_inner().expect("no thread panics");
+    failures.sort_by_key(|failure| failure.seed);
+    (tally, failures)
+}

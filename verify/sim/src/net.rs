@@ -1,0 +1,76 @@
+//! The network between the nodes: who is reached at which address, and NATs in front of some.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Something on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Datagram {
+    /// Where it says it is from. Without UDP, the port is 0.
+    pub(crate) from: SocketAddrV4,
+    /// Where it goes.
+    pub(crate) to: SocketAddrV4,
+    /// What it is.
+    pub(crate) carries: Carries,
+}
+
+/// What a datagram is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Carries {
+    /// UDP, with this payload.
+    Udp(Vec<u8>),
+    /// Another IP packet, header included.
+    Ip(Vec<u8>),
+}
+
+impl Carries {
+    /// The bytes, to be changed.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Udp(bytes) | Self::Ip(bytes) => bytes,
+        }
+    }
+}
+
+/// A NAT with one host behind it. Whoever knows a mapping may use it from outside.
+#[derive(Debug)]
+pub(crate) struct Nat {
+    inside: Ipv4Addr,
+    outside: Ipv4Addr,
+    /// Inner port to outer port.
+    mapped: BTreeMap<u16, u16>,
+    last_port: u16,
+}
+
+impl Nat {
+    /// One between two addresses.
+    pub(crate) fn new(inside: Ipv4Addr, outside: Ipv4Addr) -> Self {
+        Self { inside, outside, mapped: BTreeMap::new(), last_port: 20_000 }
+    }
+
+    /// Lets a datagram out; only UDP knows ports to map.
+    pub(crate) fn outbound(&mut self, mut datagram: Datagram) -> Option<Datagram> {
+        if !matches!(datagram.carries, Carries::Udp(_)) || *datagram.from.ip() != self.inside {
+            return None;
+        }
+        let port = *self.mapped.entry(datagram.from.port()).or_insert_with(|| {
+            self.last_port += 1;
+            self.last_port
+        });
+        datagram.from = SocketAddrV4::new(self.outside, port);
+        Some(datagram)
+    }
+
+    /// Lets a datagram in that goes to a mapped port.
+    pub(crate) fn inbound(&self, mut datagram: Datagram) -> Option<Datagram> {
+        let port = datagram.to.port();
+        let (inner, _) = self.mapped.iter().find(|(_, outer)| **outer == port)?;
+        datagram.to = SocketAddrV4::new(self.inside, *inner);
+        Some(datagram)
+    }
+
+    /// Forgets all mappings: the same senders get other ports from now on.
+    pub(crate) fn forget(&mut self) {
+        self.mapped.clear();
+    }
+}

@@ -1,0 +1,156 @@
+//! Broken builds, to prove that the invariants notice. Nothing that ships is touched: what is broken is what the endpoints
+//! borrow, what they are told, or the wire.
+
+use crate::plan::{Plan, Trouble, Weather};
+use casemate_crypto::{
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError,
+    MacAlg, MacKey, Outcome, PrfAlg, PrfKey, Provider, Rng,
+};
+use casemate_datapath::Unmatched;
+use casemate_ike::config::Connection;
+use casemate_rustcrypto::RUSTCRYPTO;
+use std::sync::Arc;
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Combined-mode ciphers accept every tag.
+    AnyTag,
+    /// No replay check.
+    NoReplayCheck,
+    /// After a restart, all random numbers come again.
+    FrozenDice,
+    /// What no policy names passes.
+    NoFirewall,
+    /// Nobody asks whether its peer lives.
+    NoLiveness,
+    /// A request goes out once more with the same number and the same IV, but with other contents.
+    OtherContents,
+    /// While Child SAs are replaced, a packet is lost at the endpoint.
+    BreakBeforeMake,
+    /// A provider panics.
+    Panic,
+}
+
+impl Sabotage {
+    /// The provider of a build that is not broken.
+    pub(crate) const HONEST: &'static dyn Provider = &RUSTCRYPTO;
+
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::AnyTag,
+        Self::NoReplayCheck,
+        Self::FrozenDice,
+        Self::NoFirewall,
+        Self::NoLiveness,
+        Self::OtherContents,
+        Self::BreakBeforeMake,
+        Self::Panic,
+    ];
+
+    /// The algorithms.
+    pub(crate) fn provider(self) -> &'static dyn Provider {
+        match self {
+            Self::AnyTag => &Wrapped { panics: false },
+            Self::Panic => &Wrapped { panics: true },
+            _ => Self::HONEST,
+        }
+    }
+
+    /// What passes that no policy names.
+    pub(crate) fn unmatched(self) -> Unmatched {
+        if self == Self::NoFirewall { Unmatched::PassAll } else { Unmatched::Discard }
+    }
+
+    /// Makes a run one in which the breakage can show.
+    pub(crate) fn prepare(self, plan: &mut Plan) {
+        plan.style.separate = false;
+        match self {
+            Self::AnyTag => plan.weather.changed = 200,
+            Self::NoReplayCheck => plan.weather.twice = 200,
+            Self::FrozenDice => plan.trouble.restarts = 50,
+            Self::NoFirewall | Self::OtherContents | Self::Panic => {}
+            Self::NoLiveness => plan.trouble = Trouble { restarts: 20, ..Trouble::default() },
+            Self::BreakBeforeMake => {
+                (plan.weather, plan.trouble) = (Weather::FAIR, Trouble::GENTLE);
+            }
+        }
+    }
+
+    /// A message that goes out beside this one.
+    pub(crate) fn resend(self, message: &[u8]) -> Option<Vec<u8>> {
+        if self != Self::OtherContents {
+            return None;
+        }
+        let mut other = message.to_vec();
+        *other.last_mut()? ^= 1;
+        Some(other)
+    }
+
+    /// The configuration.
+    pub(crate) fn change(self, connection: Arc<Connection>) -> Arc<Connection> {
+        let mut changed = (*connection).clone();
+        match self {
+            Self::NoLiveness => changed.dpd_delay = None,
+            Self::NoReplayCheck => {
+                changed.children.iter_mut().for_each(|child| Arc::make_mut(child).replay_window = 0);
+            }
+            _ => return connection,
+        }
+        Arc::new(changed)
+    }
+}
+
+/// The honest provider, but for its combined-mode ciphers.
+struct Wrapped {
+    panics: bool,
+}
+
+impl Provider for Wrapped {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        assert!(!self.panics, "a provider that panics");
+        RUSTCRYPTO.aead(alg, key).map(|key| Box::new(AnyTag(key)) as Box<dyn AeadKey>)
+    }
+
+    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        RUSTCRYPTO.cipher(alg, key)
+    }
+
+    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        RUSTCRYPTO.mac(alg, key)
+    }
+
+    fn etm(&self, cipher: CipherAlg, key: &[u8], mac: MacAlg, mac_key: &[u8]) -> Result<Box<dyn EtmKey>, KeyError> {
+        RUSTCRYPTO.etm(cipher, key, mac, mac_key)
+    }
+
+    fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        RUSTCRYPTO.prf(alg, key)
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        RUSTCRYPTO.kex(method, rng)
+    }
+
+    fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        RUSTCRYPTO.hash(alg, parts)
+    }
+}
+
+struct AnyTag(Box<dyn AeadKey>);
+
+impl AeadKey for AnyTag {
+    fn seal(&self, jobs: &mut [AeadJob<'_>]) {
+        self.0.seal(jobs);
+    }
+
+    fn open(&self, jobs: &mut [AeadJob<'_>]) {
+        // These ciphers are a key stream: to encrypt once more is to decrypt.
+        self.0.seal(jobs);
+        jobs.iter_mut().for_each(|job| job.outcome = Outcome::Done);
+    }
+}

@@ -1,0 +1,199 @@
+//! What befalls the nodes: commands, restarts, jumps of clocks, other configurations, forgetful NATs, and the attacker.
+
+use crate::dice::Dice;
+use crate::sabotage::Sabotage;
+use crate::watch::Checked;
+use crate::world::World;
+use casemate_ike::{ChildId, IkeSaId, IkeStatus};
+use std::time::Duration;
+
+/// A command that an administrator may give.
+#[derive(Debug, Clone, Copy)]
+enum Command {
+    RekeyIke,
+    RekeyIkeAtBoth,
+    RekeyChild,
+    RekeyChildAtBoth,
+    Terminate,
+    TerminateChild,
+    Initiate,
+}
+
+const REKEYS: [Command; 4] =
+    [Command::RekeyIke, Command::RekeyIkeAtBoth, Command::RekeyChild, Command::RekeyChildAtBoth];
+const ENDS: [Command; 3] = [Command::Terminate, Command::TerminateChild, Command::Initiate];
+
+impl World {
+    /// Everything that may happen in one second.
+    pub(crate) fn make_trouble(&mut self) -> Checked {
+        let trouble = self.plan.trouble;
+        if self.dice.per_mille(trouble.commands) {
+            self.command(trouble.only_rekeys)?;
+        }
+        if self.dice.per_mille(trouble.restarts) {
+            self.restart()?;
+        }
+        if self.dice.per_mille(trouble.jumps) {
+            self.jump()?;
+        }
+        if self.dice.per_mille(trouble.reloads) {
+            self.reload()?;
+        }
+        if self.dice.per_mille(trouble.forgotten) {
+            self.trace.say(self.now(), || "the NATs forget".into());
+            self.nodes.iter_mut().filter_map(|node| node.nat.as_mut()).for_each(|nat| nat.forget());
+        }
+        for _ in 0..count(trouble.attacks, &mut self.dice) {
+            let (what, datagrams) = self.attacker.act();
+            self.trace.say(self.now(), || format!("the attacker {what}"));
+            self.inject(datagrams);
+        }
+        Ok(())
+    }
+
+    fn some_node(&mut self) -> usize {
+        let count = self.nodes.len();
+        self.dice.below(count)
+    }
+
+    fn restart(&mut self) -> Checked {
+        let at = self.some_node();
+        let all = self.sabotage == Some(Sabotage::FrozenDice);
+        let nodes: Vec<usize> = if all { (0..self.nodes.len()).collect() } else { vec![at] };
+        let now = self.now();
+        for at in nodes {
+            self.trace.say(now, || format!("node {at} restarts"));
+            self.nodes[at].restart(&self.plan, now);
+            self.drain(at)?;
+        }
+        Ok(())
+    }
+
+    fn jump(&mut self) -> Checked {
+        let at = self.some_node();
+        let far = self.dice.pick(&[10, 100, 10_000, 10_000_000]);
+        let by = Duration::from_secs(self.dice.below(far) as u64);
+        self.trace.say(self.now(), || format!("the clock of node {at} jumps by {by:?}"));
+        self.nodes[at].ahead += by;
+        let now = self.now();
+        self.nodes[at].serve(now);
+        self.drain(at)
+    }
+
+    fn reload(&mut self) -> Checked {
+        let (at, variant) = (self.some_node(), self.dice.below(6) as u32);
+        self.trace.say(self.now(), || format!("node {at} gets configuration {variant}"));
+        let now = self.now();
+        self.nodes[at].variant = variant;
+        self.nodes[at].configure(&self.plan, now);
+        self.drain(at)
+    }
+
+    fn command(&mut self, only_rekeys: bool) -> Checked {
+        let at = self.some_node();
+        let ends = if only_rekeys { &[][..] } else { &ENDS };
+        let command = self.dice.pick(&[&REKEYS, ends].concat());
+        let ikes = self.nodes[at].ikes();
+        if matches!(command, Command::Initiate) {
+            return self.initiate(at);
+        }
+        if ikes.is_empty() {
+            return Ok(());
+        }
+        let ike = self.dice.pick(&ikes);
+        let child = (!ike.children.is_empty()).then(|| self.dice.pick(&ike.children));
+        let child_id = child.as_ref().map(|child| child.id);
+        self.trace.say(self.now(), || format!("node {at} is told: {command:?} {} {child_id:?}", ike.id));
+        match (command, child) {
+            (Command::RekeyIke, _) => self.rekey(at, ike.id),
+            (Command::RekeyIkeAtBoth, _) => {
+                self.rekey(at, ike.id)?;
+                let mirror = self.find(at, |other| (other.spis == ike.spis).then_some(other.id));
+                mirror.map_or(Ok(()), |(other, id)| self.rekey(other, id))
+            }
+            (Command::RekeyChild, Some(child)) => self.rekey_child(at, child.id),
+            (Command::RekeyChildAtBoth, Some(child)) => {
+                self.rekey_child(at, child.id)?;
+                let mirror = self.find(at, |other| {
+                    other.children.iter().find(|other| other.spi_in == child.spi_out).map(|child| child.id)
+                });
+                mirror.map_or(Ok(()), |(other, id)| self.rekey_child(other, id))
+            }
+            (Command::Terminate, _) => {
+                let now = self.now();
+                self.nodes[at].act(now, |endpoint, means| endpoint.terminate(ike.id, means));
+                self.drain(at)
+            }
+            (Command::TerminateChild, Some(child)) => {
+                let now = self.now();
+                self.nodes[at].act(now, |endpoint, means| endpoint.terminate_child(child.id, means));
+                self.drain(at)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Something of an IKE SA at another node.
+    fn find<T>(&self, at: usize, what: impl Fn(&IkeStatus) -> Option<T>) -> Option<(usize, T)> {
+        let others = self.nodes.iter().filter(|node| node.index != at);
+        others.into_iter().find_map(|node| Some((node.index, node.ikes().iter().find_map(&what)?)))
+    }
+
+    fn rekey(&mut self, at: usize, ike: IkeSaId) -> Checked {
+        let now = self.now();
+        self.nodes[at].act(now, |endpoint, means| endpoint.rekey(ike, means));
+        self.drain(at)
+    }
+
+    fn rekey_child(&mut self, at: usize, child: ChildId) -> Checked {
+        let now = self.now();
+        self.nodes[at].act(now, |endpoint, means| endpoint.rekey_child(child, means));
+        self.drain(at)
+    }
+
+    fn initiate(&mut self, at: usize) -> Checked {
+        let connections = self.nodes[at].endpoint().ike().connections().to_vec();
+        let connection = self.dice.pick(&connections);
+        let child = self.dice.pick(&connection.children);
+        let now = self.now();
+        self.trace.say(now, || format!("node {at} is told: Initiate {}", child.name));
+        // A gateway cannot begin with a client whose address it does not know.
+        let _ = self.nodes[at].act(now, |endpoint, means| endpoint.initiate(&connection, Some(&child), means));
+        self.drain(at)
+    }
+
+    /// What an administrator does when something is not connected: has it begun.
+    pub(crate) fn connect(&mut self) -> Checked {
+        for at in 1..self.nodes.len() {
+            let connections = self.nodes[at].endpoint().ike().connections().to_vec();
+            for connection in connections {
+                let ikes: Vec<_> = self.nodes[at]
+                    .ikes()
+                    .into_iter()
+                    .filter(|ike| ike.connection.name == connection.name)
+                    .collect();
+                if ikes.iter().any(|ike| ike.state == "connecting") {
+                    continue;
+                }
+                let is_up = |name: &str| {
+                    ikes.iter().flat_map(|ike| &ike.children).any(|child| child.child.name == name)
+                };
+                for child in connection.children.iter().filter(|child| !is_up(&child.name)) {
+                    let now = self.now();
+                    self.trace.say(now, || format!("node {at}: {} is not up", child.name));
+                    let act = |endpoint: &mut casemate::Endpoint, means: &mut casemate::Means<'_>| {
+                        endpoint.initiate(&connection, Some(child), means)
+                    };
+                    let _ = self.nodes[at].act(now, act);
+                    self.drain(at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How often something happens in a second that happens `rate` times in a thousand seconds.
+fn count(rate: u32, dice: &mut Dice) -> u32 {
+    rate / 1_000 + u32::from(dice.per_mille(rate % 1_000))
+}

@@ -1,0 +1,85 @@
+//! The invariants. Each check answers what is wrong, in one sentence.
+
+mod delivery;
+mod nonces;
+mod rest;
+
+use crate::node::Node;
+use casemate::Notice;
+use casemate_ike::{ChildId, ChildUp, Event, IkeKeys};
+use casemate_wire::ike::IkeSpi;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(crate) use delivery::{Ledger};
+pub(crate) use rest::{check_empty, check_mirrors, check_sizes, describe, is_quiet};
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation(String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a check answers.
+pub(crate) type Checked = Result<(), Violation>;
+
+/// Fails with a sentence.
+pub(crate) fn violated<T>(what: String) -> Result<T, Violation> {
+    Err(Violation(what))
+}
+
+/// One life of a node: a restart begins another one.
+type Life = (usize, u32);
+
+/// What is remembered of all that was ever sealed.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// Key and IV, and what was sealed with them.
+    sealed: HashMap<(Vec<u8>, Vec<u8>), u64>,
+    /// What was sent under a name that only one message has.
+    messages: HashMap<(Life, nonces::MessageName), u64>,
+    ike_keys: HashMap<(Life, IkeSpi, IkeSpi), IkeKeys>,
+    /// Key, and length of the IV, of an outbound SPI.
+    outbound: HashMap<(Life, u32), (Vec<u8>, usize)>,
+    children: HashMap<(Life, ChildId), ChildUp>,
+    /// Where packets are.
+    pub(crate) ledger: Ledger,
+}
+
+impl Watch {
+    /// Hears what a node tells.
+    pub(crate) fn hear(&mut self, node: &Node, notice: &Notice) -> Checked {
+        let life = (node.index, node.lives);
+        match notice {
+            Notice::Ike(Event::Keys(keys)) => {
+                let (spi_i, spi_r) = keys.spis;
+                self.ike_keys.insert((life, spi_i, spi_r), (**keys).clone());
+            }
+            Notice::Ike(Event::ChildUp(up)) => {
+                let (key, iv_len) = nonces::key_of(&up.outbound);
+                self.outbound.insert((life, up.outbound.spi.get()), (key, iv_len));
+                self.children.insert((life, up.id), (**up).clone());
+            }
+            Notice::NotInstalled { child, why, .. } => {
+                return violated(format!("node {}: child {} was not installed: {why}", node.index, child.name));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {
+        self.children.get(&((node.index, node.lives), id))
+    }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,122 @@
+//! When all is at rest: both sides have the same SAs, and nothing is left over.
+
+use super::{Checked, Watch, violated};
+use crate::config::LIMITS;
+use crate::node::Node;
+use casemate_datapath::Direction;
+use casemate_ike::{ChildStatus, IkeStatus};
+
+/// Whether no exchange is on its way at a node.
+pub(crate) fn is_quiet(node: &Node) -> bool {
+    let settled = |ike: &IkeStatus| {
+        ike.state == "established" && ike.children.iter().all(|child| child.state == "installed")
+    };
+    node.ikes().iter().all(settled)
+}
+
+/// What all nodes are doing.
+pub(crate) fn describe(nodes: &[Node]) -> String {
+    let child = |child: &ChildStatus| format!("{} {}", child.child.name, child.state);
+    let ike = |ike: &IkeStatus| {
+        let children: Vec<String> = ike.children.iter().map(child).collect();
+        format!("{} {} [{}]", ike.id, ike.state, children.join(", "))
+    };
+    let node = |node: &Node| {
+        let ikes: Vec<String> = node.ikes().iter().map(ike).collect();
+        format!("node {}: {}", node.index, ikes.join(", "))
+    };
+    nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+}
+
+/// Tables keep within their bounds.
+pub(crate) fn check_sizes(node: &Node, most_ikes: usize) -> Checked {
+    let (ikes, sas) = (node.endpoint().ike().status().count(), node.endpoint().datapath().sas().count());
+    if ikes > most_ikes || sas > LIMITS.sas {
+        return violated(format!("node {} has {ikes} IKE SAs and {sas} SAs", node.index));
+    }
+    Ok(())
+}
+
+/// Every SA has its mirror at another node, and the tables hold these SAs and nothing else.
+pub(crate) fn check_mirrors(nodes: &[Node], watch: &Watch) -> Checked {
+    for node in nodes {
+        let ikes = node.ikes();
+        for ike in &ikes {
+            check_ike(node, ike, nodes)?;
+            ike.children.iter().try_for_each(|child| check_child(node, child, nodes, watch))?;
+        }
+        check_tables(node, ikes.iter().map(|ike| ike.children.len()).sum())?;
+    }
+    Ok(())
+}
+
+fn check_ike(node: &Node, ike: &IkeStatus, nodes: &[Node]) -> Checked {
+    let is_mirror = |other: &IkeStatus| other.spis == ike.spis && other.initiator != ike.initiator;
+    let others = nodes.iter().filter(|other| other.index != node.index);
+    let Some(mirror) = others.flat_map(Node::ikes).find(is_mirror) else {
+        let (spi_i, spi_r) = ike.spis;
+        return violated(format!("IKE SA {spi_i} {spi_r} is at node {} only", node.index));
+    };
+    if mirror.suite != ike.suite || mirror.children.len() != ike.children.len() {
+        return violated(format!("two sides of one IKE SA differ: {ike:?} and {mirror:?}"));
+    }
+    Ok(())
+}
+
+fn check_child(node: &Node, child: &ChildStatus, nodes: &[Node], watch: &Watch) -> Checked {
+    let others = nodes.iter().filter(|other| other.index != node.index);
+    let is_mirror = |other: &ChildStatus| other.spi_in == child.spi_out && other.spi_out == child.spi_in;
+    let mirror = others.flat_map(|other| other.children().into_iter().map(move |child| (other, child)));
+    let Some((other, mirror)) = mirror.into_iter().find(|(_, other)| is_mirror(other)) else {
+        let (spi_in, spi_out) = (child.spi_in.get(), child.spi_out.get());
+        return violated(format!("Child SA {spi_in:08x} {spi_out:08x} is at node {} only", node.index));
+    };
+    let ups = watch.child(node, child.id).zip(watch.child(other, mirror.id));
+    let Some((ours, theirs)) = ups else {
+        return violated(format!("nobody was told of Child SA {}", child.id));
+    };
+    if ours.inbound.transform != theirs.outbound.transform || ours.outbound.transform != theirs.inbound.transform {
+        return violated(format!("nodes {} and {} have other keys in one Child SA", node.index, other.index));
+    }
+    if child.local != mirror.remote || child.remote != mirror.local || child.mode != mirror.mode {
+        return violated(format!("two sides of one Child SA differ: {child:?} and {mirror:?}"));
+    }
+    Ok(())
+}
+
+/// SAs in the data path: inbound, outbound; and inbound SPIs that are taken.
+fn tables(node: &Node) -> (usize, usize, usize) {
+    let endpoint = node.endpoint();
+    let count = |direction| endpoint.datapath().sas().filter(|sa| sa.id.direction() == direction).count();
+    (count(Direction::Inbound), count(Direction::Outbound), endpoint.reserved_spis())
+}
+
+/// The data path has the SAs of the Child SAs; inbound ones that were replaced linger for a moment, with their SPIs.
+fn check_tables(node: &Node, children: usize) -> Checked {
+    let (inbound, outbound, reserved) = tables(node);
+    if outbound != children || inbound < children || reserved != inbound {
+        return violated(format!(
+            "node {} has {children} Child SAs, but {inbound} inbound SAs, {outbound} outbound ones and {reserved} SPIs",
+            node.index
+        ));
+    }
+    Ok(())
+}
+
+/// Nothing is configured, and nothing is left.
+pub(crate) fn check_empty(node: &Node) -> Checked {
+    let endpoint = node.endpoint();
+    let ikes = endpoint.ike().status().count();
+    let both = [Direction::Inbound, Direction::Outbound];
+    let policies: usize = both.map(|direction| endpoint.datapath().policies(direction).count()).iter().sum();
+    if (ikes, policies) != (0, 0) {
+        return violated(format!("node {} keeps {ikes} IKE SAs and {policies} policies", node.index));
+    }
+    match tables(node) {
+        (0, 0, 0) => Ok(()),
+        (inbound, outbound, spis) => violated(format!(
+            "node {} keeps {inbound} inbound SAs, {outbound} outbound ones and {spis} SPIs",
+            node.index
+        )),
+    }
+}

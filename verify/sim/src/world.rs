@@ -1,0 +1,396 @@
+//! The world: nodes, the network between them, and the time, which goes from one happening to the next.
+
+use crate::attacker::{self, Attacker};
+use crate::config;
+use crate::dice::Dice;
+use crate::net::{Carries, Datagram};
+use crate::node::{self, Node};
+use crate::plan::{Plan, Shape, Weather};
+use crate::sabotage::Sabotage;
+use crate::trace::{self, Trace};
+use crate::watch::{self, Checked, Violation, Watch, violated};
+use crate::{Options, Tally};
+use casemate::Notice;
+use casemate_datapath::{Inbound, Outbound};
+use casemate_ike::Event;
+use casemate_wire::natt::Natt;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// Time between packets of protected hosts.
+const TRAFFIC: Duration = Duration::from_millis(250);
+/// Time between looks at what else may happen.
+const TROUBLE: Duration = Duration::from_secs(1);
+/// Time after which somebody looks whether all is connected.
+const OPERATOR: Duration = Duration::from_secs(5);
+/// After so long, a perfect network has connected everybody.
+const CONNECTED: Duration = Duration::from_secs(20);
+/// After so much calm, both sides of all SAs agree.
+const CALM: Duration = Duration::from_secs(200);
+/// Within this time of calm there is a moment of rest.
+const REST: Duration = Duration::from_secs(100);
+/// After so long without configuration, nothing is left.
+const END: Duration = Duration::from_secs(150);
+/// More steps than any plan needs.
+const MAX_STEPS: u64 = 300_000;
+
+/// Something that is to happen.
+enum Happening {
+    Arrives(Datagram),
+    Traffic,
+    Trouble,
+    Operator,
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) watch: Watch,
+    pub(crate) dice: Dice,
+    pub(crate) trace: Trace,
+    pub(crate) attacker: Attacker,
+    pub(crate) sabotage: Option<Sabotage>,
+    now: Duration,
+    weather: Weather,
+    weather_dice: Dice,
+    /// Whether there is trouble.
+    rough: bool,
+    queue: BTreeMap<(Duration, u64), Happening>,
+    queued: u64,
+    in_flight: usize,
+    tally: Tally,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, options: Options) -> Self {
+        let mut dice = Dice::new(seed);
+        let mut plan = Plan::draw(&mut dice);
+        if let Some(sabotage) = options.sabotage {
+            sabotage.prepare(&mut plan);
+        }
+        let count = match plan.shape {
+            Shape::Sites => 2,
+            Shape::Clients(clients) => 1 + clients,
+        };
+        let nodes = (0..count).map(|index| Node::new(&plan, index, dice.fork(), options.sabotage)).collect();
+        Self {
+            nodes,
+            watch: Watch::default(),
+            attacker: Attacker::new(dice.fork()),
+            weather_dice: dice.fork(),
+            dice: dice.fork(),
+            trace: Trace { on: options.trace },
+            sabotage: options.sabotage,
+            now: Duration::ZERO,
+            weather: plan.weather,
+            rough: true,
+            queue: BTreeMap::new(),
+            queued: 0,
+            in_flight: 0,
+            tally: Tally::default(),
+            plan,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Trouble, calm, rest, the end.
+    pub(crate) fn run(&mut self) -> Result<Tally, Violation> {
+        self.trace.say(self.now, || format!("{:#?}", self.plan));
+        for at in 0..self.nodes.len() {
+            self.nodes[at].configure(&self.plan, self.now);
+            self.drain(at)?;
+        }
+        self.put(TRAFFIC, Happening::Traffic);
+        self.put(TROUBLE, Happening::Trouble);
+        self.put(OPERATOR, Happening::Operator);
+        self.run_for(self.plan.rough)?;
+        self.trace.say(self.now, || "calm".into());
+        (self.rough, self.weather) = (false, Weather::FAIR);
+        self.run_for(CALM)?;
+        self.find_rest()?;
+        self.check_traffic()?;
+        self.end()?;
+        let (offered, delivered) = self.watch.ledger.counts();
+        self.tally.offered = offered as u64;
+        self.tally.delivered = delivered as u64;
+        Ok(self.tally)
+    }
+
+    fn put(&mut self, delay: Duration, what: Happening) {
+        self.queued += 1;
+        self.in_flight += usize::from(matches!(what, Happening::Arrives(_)));
+        self.queue.insert((self.now + delay, self.queued), what);
+    }
+
+    fn run_for(&mut self, time: Duration) -> Checked {
+        let until = self.now + time;
+        while self.step(until)? {}
+        self.now = until;
+        Ok(())
+    }
+
+    /// Lets the next thing happen; `false` if there is nothing until then.
+    fn step(&mut self, until: Duration) -> Result<bool, Violation> {
+        self.tally.steps += 1;
+        if self.tally.steps > MAX_STEPS {
+            return violated("it never ends".into());
+        }
+        let due = (0..self.nodes.len()).filter_map(|at| Some((self.nodes[at].due()?.max(self.now), at))).min();
+        let queued = self.queue.first_key_value().map(|(key, _)| key.0);
+        let next = due.map(|due| due.0).into_iter().chain(queued).min();
+        let Some(next) = next.filter(|next| *next <= until) else { return Ok(false) };
+        self.now = next;
+        match due.filter(|due| due.0 <= next) {
+            Some((_, at)) => {
+                self.nodes[at].serve(self.now);
+                self.drain(at)?;
+            }
+            None => {
+                let (_, what) = self.queue.pop_first().expect("it is not empty");
+                self.happen(what)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn happen(&mut self, what: Happening) -> Checked {
+        match what {
+            Happening::Arrives(datagram) => {
+                self.in_flight -= 1;
+                self.arrive(datagram)
+            }
+            Happening::Traffic => {
+                self.put(TRAFFIC, Happening::Traffic);
+                self.send_something()
+            }
+            Happening::Trouble => {
+                self.put(TROUBLE, Happening::Trouble);
+                let most = config::settings(&self.plan.style).ike_sas;
+                self.nodes.iter().try_for_each(|node| watch::check_sizes(node, most))?;
+                if self.rough { self.make_trouble() } else { Ok(()) }
+            }
+            Happening::Operator => {
+                self.put(OPERATOR, Happening::Operator);
+                if self.plan.style.traps || self.rough { Ok(()) } else { self.connect() }
+            }
+        }
+    }
+
+    /// Hears what a node tells, and sends what it sends.
+    pub(crate) fn drain(&mut self, at: usize) -> Checked {
+        while let Some(notice) = self.nodes[at].next_notice() {
+            self.trace.say(self.now, || format!("node {at}: {}", trace::of_notice(&notice)));
+            self.count(&notice);
+            self.watch.hear(&self.nodes[at], &notice)?;
+        }
+        while let Some(transmit) = self.nodes[at].next_transmit() {
+            if !transmit.message.is_empty() {
+                self.watch.sealed_message(&self.nodes[at], &transmit.message)?;
+                if let Some(other) = self.sabotage.and_then(|broken| broken.resend(&transmit.message)) {
+                    self.watch.sealed_message(&self.nodes[at], &other)?;
+                }
+            }
+            if let Some(datagram) = node::of_transmit(&transmit) {
+                self.send(at, datagram);
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Ike(Event::IkeUp { .. }) => self.tally.ikes += 1,
+            Notice::Ike(Event::IkeRekeyed { .. }) => self.tally.ike_rekeys += 1,
+            Notice::Ike(Event::ChildUp(_)) => self.tally.children += 1,
+            _ => {}
+        }
+    }
+
+    /// A node puts a datagram on the network.
+    fn send(&mut self, at: usize, datagram: Datagram) {
+        let translated = match &mut self.nodes[at].nat {
+            Some(nat) => nat.outbound(datagram),
+            None => Some(datagram),
+        };
+        let Some(mut datagram) = translated else { return };
+        self.attacker.see(&datagram);
+        let Weather { loss, twice, changed, fast, slow } = self.weather;
+        let dice = &mut self.weather_dice;
+        let delay = dice.time(fast, slow);
+        if dice.per_mille(loss) {
+            return self.trace.say(self.now, || format!("lost     {}", trace::of_datagram(&datagram)));
+        }
+        let again = dice.per_mille(twice).then(|| dice.time(fast, slow));
+        if dice.per_mille(changed) {
+            attacker::change(&mut datagram, dice);
+        }
+        if let Some(delay) = again {
+            self.put(delay, Happening::Arrives(datagram.clone()));
+        }
+        self.put(delay, Happening::Arrives(datagram));
+    }
+
+    /// The attacker puts datagrams on the network.
+    pub(crate) fn inject(&mut self, datagrams: Vec<Datagram>) {
+        datagrams.into_iter().for_each(|datagram| self.put(self.weather.fast, Happening::Arrives(datagram)));
+    }
+
+    fn arrive(&mut self, datagram: Datagram) -> Checked {
+        let to = *datagram.to.ip();
+        let reached = |node: &Node| if node.nat.is_some() { config::outer(node.index) } else { node.addr } == to;
+        let Some(at) = self.nodes.iter().position(reached) else { return Ok(()) };
+        self.trace.say(self.now, || format!("arrives  {}", trace::of_datagram(&datagram)));
+        let translated = match &self.nodes[at].nat {
+            Some(nat) => nat.inbound(datagram),
+            None => Some(datagram),
+        };
+        let Some(datagram) = translated else {
+            self.trace.say(self.now, || "the NAT drops it".into());
+            return Ok(());
+        };
+        let ends = (datagram.to, datagram.from);
+        match &datagram.carries {
+            Carries::Udp(payload) if datagram.to.port() == 500 => {
+                self.nodes[at].receive_ike(self.now, payload, ends);
+                self.drain(at)
+            }
+            Carries::Udp(payload) if datagram.to.port() == 4500 => match Natt::classify(payload) {
+                Natt::NonEsp(message) => {
+                    self.nodes[at].receive_ike(self.now, message, ends);
+                    self.drain(at)
+                }
+                Natt::Esp(_) => self.open(at, &datagram),
+                Natt::Keepalive | Natt::TooShort => Ok(()),
+            },
+            Carries::Udp(_) => Ok(()),
+            Carries::Ip(_) => self.open(at, &datagram),
+        }
+    }
+
+    fn open(&mut self, at: usize, datagram: &Datagram) -> Checked {
+        let (verdict, packet) = self.nodes[at].inbound(self.now, &node::to_packet(datagram));
+        match verdict {
+            Inbound::Deliver(admitted) => {
+                let number = self.watch.ledger.deliver(at, &packet, admitted.sa.is_some())?;
+                self.trace.say(self.now, || format!("node {at}: delivers packet {number}"));
+            }
+            other => self.trace.say(self.now, || format!("node {at}: {other:?}")),
+        }
+        self.drain(at)
+    }
+
+    /// A host behind `from` sends a packet to one behind `to`. `child` is whose network they are in.
+    fn offer(&mut self, (from, to, child): (usize, usize, usize), must_arrive: bool) -> Checked {
+        let ends = self.host(from, from, child).zip(self.host(from, to, child));
+        match ends {
+            Some(ends) => self.offer_between(ends, (from, Some(to)), must_arrive),
+            None if must_arrive => violated(format!("nodes {from} and {to} are not connected")),
+            None => Ok(()),
+        }
+    }
+
+    fn offer_between(
+        &mut self,
+        ends: (Ipv4Addr, Ipv4Addr),
+        (from, to): (usize, Option<usize>),
+        must_arrive: bool,
+    ) -> Checked {
+        let (number, packet) = self.watch.ledger.post(ends, (from, to), self.now, must_arrive);
+        let (verdict, packet) = self.nodes[from].outbound(self.now, &packet);
+        self.trace.say(self.now, || {
+            format!("node {from}: packet {number} from {} to {}: {verdict:?}", ends.0, ends.1)
+        });
+        self.drain(from)?;
+        match verdict {
+            Outbound::Send(sealed) => {
+                self.watch.ledger.sent(number)?;
+                let esp = sealed.udp_payload.map_or(20, usize::from);
+                self.watch.sealed_packet(&self.nodes[from], &packet[esp..])?;
+                if self.sabotage == Some(Sabotage::BreakBeforeMake) && number % 50 == 0 {
+                    return Ok(());
+                }
+                self.send(from, node::of_packet(packet, sealed.udp_payload));
+                Ok(())
+            }
+            Outbound::Bypass => violated(format!("node {from} lets packet {number} out in clear")),
+            Outbound::Reassemble | Outbound::Reply(_) | Outbound::Drop(_) => Ok(()),
+        }
+    }
+
+    /// The address of a host that `node` protects, as `viewer` knows it.
+    fn host(&self, viewer: usize, node: usize, child: usize) -> Option<Ipv4Addr> {
+        if !self.plan.style.virtual_addrs || node == 0 {
+            return Some(config::host(node, child, 5));
+        }
+        let peer = if viewer == node { "to0".to_string() } else { format!("to{node}") };
+        let its = |ike: &casemate_ike::IkeStatus| ike.connection.name == peer && !ike.children.is_empty();
+        let addrs = self.nodes[viewer].ikes().into_iter().rfind(its)?.virtual_addrs;
+        addrs.iter().find_map(|addr| match addr {
+            std::net::IpAddr::V4(addr) => Some(*addr),
+            std::net::IpAddr::V6(_) => None,
+        })
+    }
+
+    /// Nodes that speak with each other.
+    pub(crate) fn pairs(&self) -> Vec<(usize, usize)> {
+        (1..self.nodes.len()).map(|peer| (0, peer)).collect()
+    }
+
+    fn send_something(&mut self) -> Checked {
+        let pairs = self.pairs();
+        let (a, b) = self.dice.pick(&pairs);
+        let (from, to) = if self.dice.coin() { (a, b) } else { (b, a) };
+        let child = self.dice.below(self.plan.style.children);
+        if self.dice.below(20) == 0 {
+            // Beside all policies.
+            let ends = (config::host(from, child, 200), config::host(to, child, 5));
+            return self.offer_between(ends, (from, None), false);
+        }
+        let must_arrive = self.plan.is_lossless() && self.now >= CONNECTED;
+        self.offer((from, to, child), must_arrive)
+    }
+
+    /// Waits for a moment without exchanges, and looks whether both sides agree.
+    fn find_rest(&mut self) -> Checked {
+        let until = self.now + REST;
+        loop {
+            if self.in_flight == 0 && self.nodes.iter().all(watch::is_quiet) {
+                return watch::check_mirrors(&self.nodes, &self.watch);
+            }
+            if !self.step(until)? {
+                return violated(format!("no rest: {}", watch::describe(&self.nodes)));
+            }
+        }
+    }
+
+    /// Traffic flows both ways between all that belong together.
+    fn check_traffic(&mut self) -> Checked {
+        self.trace.say(self.now, || "at rest".into());
+        for (a, b) in self.pairs() {
+            for child in 0..self.plan.style.children {
+                self.offer((b, a, child), true)?;
+                self.offer((a, b, child), true)?;
+            }
+        }
+        let sent = self.now;
+        self.run_for(Duration::from_secs(3))?;
+        self.watch.ledger.check_arrived(sent)
+    }
+
+    /// Nothing is configured any more, so nothing is left.
+    fn end(&mut self) -> Checked {
+        self.trace.say(self.now, || "the end".into());
+        self.queue.retain(|_, what| matches!(what, Happening::Arrives(_)));
+        for at in 0..self.nodes.len() {
+            self.nodes[at].unconfigure(self.now);
+            self.drain(at)?;
+        }
+        self.run_for(END)?;
+        self.nodes.iter().try_for_each(watch::check_empty)
+    }
+}
