@@ -73,9 +73,13 @@ pub(crate) fn of_notice(notice: &Notice) -> String {
         Notice::Ike(Event::IkeUp { ike, connection, path, .. }) => {
             format!("IkeUp {ike} {} at {}", connection.name, path.remote)
         }
-        Notice::Ike(Event::IkeDown { ike, connection, why }) => format!("IkeDown {ike} {}: {why}", connection.name),
+        Notice::Ike(Event::IkeDown { ike, connection, why }) => {
+            format!("IkeDown {ike} {}: {why}", connection.name)
+        }
         Notice::Ike(Event::ChildFailed { child, why, .. }) => format!("ChildFailed {}: {why}", child.name),
-        Notice::Ike(Event::NotBegun { connection, error }) => format!("NotBegun {}: {error}", connection.name),
+        Notice::Ike(Event::NotBegun { connection, error }) => {
+            format!("NotBegun {}: {error}", connection.name)
+        }
         Notice::Ike(Event::ChildDown { id, why }) => format!("ChildDown {id}: {why}"),
         Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
         Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.0.0 >> 32),

@@ -158,7 +158,8 @@ impl World {
         let now = self.now();
         self.trace.say(now, || format!("node {at} is told: Initiate {}", child.name));
         // A gateway cannot begin with a client whose address it does not know.
-        let _ = self.nodes[at].act(now, |endpoint, means| endpoint.initiate(&connection, Some(&child), means));
+        let _ =
+            self.nodes[at].act(now, |endpoint, means| endpoint.initiate(&connection, Some(&child), means));
         self.drain(at)
     }
 

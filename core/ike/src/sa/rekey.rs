@@ -24,6 +24,13 @@ pub(crate) struct PendingRekey {
     rival: Option<Rival>,
 }
 
+impl PendingRekey {
+    /// The successor that the peer made meanwhile.
+    pub(super) fn rival(&self) -> Option<IkeSaId> {
+        self.rival.as_ref().map(|rival| rival.ike)
+    }
+}
+
 /// A successor that the peer made meanwhile.
 struct Rival {
     ike: IkeSaId,
@@ -244,7 +251,7 @@ impl Established {
     }
 
     /// The peer's successor takes the Child SAs.
-    fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+    pub(super) fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
         let heritage = self.parentage.bequeath();
         cx.effect(Effect::Adopt(rival, Box::new(heritage)));
         self.linger(cx);
