@@ -325,7 +325,7 @@ impl Ike {
             self.timers.remove(&(at, id));
         }
         for ids in self.shared.peers.values_mut() {
-            ids.retain(|known| *known != id);
+            ids.retain(|(known, _)| *known != id);
         }
         self.shared.peers.retain(|_, ids| !ids.is_empty());
         let connection = sa.head.connection.clone();

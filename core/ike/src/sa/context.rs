@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
-    /// Established IKE SAs by their peers.
-    pub(crate) peers: BTreeMap<Identity, Vec<IkeSaId>>,
+    /// Established IKE SAs by their peers, and since when.
+    pub(crate) peers: BTreeMap<Identity, Vec<(IkeSaId, Instant)>>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) tell_keys: bool,
     pub(crate) last_child: u64,

@@ -63,7 +63,8 @@ impl Established {
     pub(crate) fn new(head: &Head, link: Link, parentage: Parentage, cx: &mut Cx<'_, '_>) -> Self {
         let (ike, connection, path) = (head.id, head.connection.clone(), head.path);
         let peer = parentage.peer.id().clone();
-        cx.shared.peers.entry(peer.clone()).or_default().push(ike);
+        let since = cx.env.now;
+        cx.shared.peers.entry(peer.clone()).or_default().push((ike, since));
         cx.shared.events.push_back(Event::IkeUp { ike, connection, peer, path });
         let reauth_at = head.connection.reauth.map(|time| cx.env.now.after(time));
         Self::with(head, link, parentage, reauth_at, cx)
@@ -77,7 +78,8 @@ impl Established {
         parentage: Parentage,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
-        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push(head.id);
+        // An IKE SA is as old as the one that it replaces.
+        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push((head.id, self.since));
         cx.event(Event::IkeRekeyed { old: old.id, new: head.id });
         Self::with(head, link, parentage, self.reauth_at, cx)
     }
