@@ -7,7 +7,7 @@ use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
 use crate::config::OnClose;
 use crate::nat::Nat;
-use crate::{Assigned, ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
+use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -31,6 +31,17 @@ pub(crate) struct Parentage {
     /// What we have from the peer.
     pub(crate) assigned: Assigned,
     pub(crate) children: Vec<ChildSa>,
+}
+
+impl Parentage {
+    /// Nobody has it any more.
+    pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
+        self.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
+        self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !self.assigned.addrs.is_empty() {
+            cx.event(Event::Unassigned { ike, addrs: self.assigned.addrs });
+        }
+    }
 }
 
 /// What it is doing.
@@ -323,7 +334,14 @@ impl Established {
     }
 
     /// It is over, and so are its Child SAs.
-    pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+    pub(crate) fn close(mut self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        // RFC 7296 section 2.25.2: the peer has replaced it, and has not heard of our own successor.
+        if let (Down::Peer, Some(Pending::Rekey(pending))) = (why, &self.pending)
+            && let Some(rival) = pending.rival()
+        {
+            self.leave_to(rival, cx);
+            return State::Closed(Down::Replaced);
+        }
         let Self { parentage, pending, phase, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
@@ -338,11 +356,7 @@ impl Established {
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
-        parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
-        parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
-        if !parentage.assigned.addrs.is_empty() {
-            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.assigned.addrs });
-        }
+        parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }
 

@@ -240,14 +240,6 @@ impl IkeSa {
         self
     }
 
-    /// Takes over what another one left.
-    pub(crate) fn adopt(mut self, heritage: Parentage) -> Self {
-        if let State::Established(state) = &mut self.state {
-            state.adopt(heritage);
-        }
-        self
-    }
-
     /// Does what is due.
     pub(crate) fn on_time(mut self, cx: &mut Cx<'_, '_>) -> Self {
         let head = &mut self.head;

@@ -31,6 +31,13 @@ struct Rival {
     lowest: Vec<u8>,
 }
 
+impl PendingRekey {
+    /// The successor that the peer made meanwhile.
+    pub(super) fn rival(&self) -> Option<IkeSaId> {
+        self.rival.as_ref().map(|rival| rival.ike)
+    }
+}
+
 impl Established {
     /// Asks for a successor.
     pub(super) fn request_rekey(
@@ -244,7 +251,7 @@ impl Established {
     }
 
     /// The peer's successor takes the Child SAs.
-    fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+    pub(super) fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
         let heritage = self.parentage.bequeath();
         cx.effect(Effect::Adopt(rival, Box::new(heritage)));
         self.linger(cx);
