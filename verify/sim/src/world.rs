@@ -41,6 +41,8 @@ enum Happening {
     Traffic,
     Trouble,
     Operator,
+    /// A packet for each Child SA, so that traps are sprung.
+    First,
 }
 
 /// Everything.
@@ -108,6 +110,7 @@ impl World {
         self.put(TRAFFIC, Happening::Traffic);
         self.put(TROUBLE, Happening::Trouble);
         self.put(OPERATOR, Happening::Operator);
+        self.put(CONNECTED / 2, Happening::First);
         self.run_for(self.plan.rough)?;
         self.trace.say(self.now, || "calm".into());
         (self.rough, self.weather) = (false, Weather::FAIR);
@@ -168,6 +171,7 @@ impl World {
                 self.put(TRAFFIC, Happening::Traffic);
                 self.send_something()
             }
+            Happening::First => self.send_everything(false),
             Happening::Trouble => {
                 self.put(TROUBLE, Happening::Trouble);
                 let most = config::settings(&self.plan.style).ike_sas;
@@ -355,6 +359,17 @@ impl World {
         self.offer((from, to, child), must_arrive)
     }
 
+    /// Packets for each Child SA, both ways.
+    fn send_everything(&mut self, must_arrive: bool) -> Checked {
+        for (a, b) in self.pairs() {
+            for child in 0..self.plan.style.children {
+                self.offer((b, a, child), must_arrive)?;
+                self.offer((a, b, child), must_arrive)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for a moment without exchanges, and looks whether both sides agree.
     fn find_rest(&mut self) -> Checked {
         let until = self.now + REST;
@@ -371,12 +386,7 @@ impl World {
     /// Traffic flows both ways between all that belong together.
     fn check_traffic(&mut self) -> Checked {
         self.trace.say(self.now, || "at rest".into());
-        for (a, b) in self.pairs() {
-            for child in 0..self.plan.style.children {
-                self.offer((b, a, child), true)?;
-                self.offer((a, b, child), true)?;
-            }
-        }
+        self.send_everything(true)?;
         let sent = self.now;
         self.run_for(Duration::from_secs(3))?;
         self.watch.ledger.check_arrived(sent)
