@@ -316,7 +316,8 @@ impl Endpoint {
 
     /// A trap may be sprung again.
     fn rearm(&mut self, connection: &str, child: Option<&str>) {
-        self.traps.rearm(connection, child);
+        let children = &self.children;
+        self.traps.rearm(connection, child, |child| children.is_up(connection, child));
         self.datapath.ask_again();
     }
 
