@@ -89,7 +89,9 @@ impl Established {
                 Err(fault) => return Err(fault.into()),
             },
         };
-        if self.children().len() >= cx.shared.settings.children {
+        // What takes the place of another needs room only until that one is closed.
+        let room = cx.shared.settings.children.saturating_mul(if old.is_some() { 2 } else { 1 });
+        if self.children().len() >= room {
             return Err(StateFault::ChildLimit.into());
         }
         let nonce_i = need(content.nonce)?.data();
