@@ -103,7 +103,15 @@ impl Attacker {
             version: Version(dice.pick(&[0x20, 0x20, 0x21, 0x30, 0x10])),
             exchange: ExchangeType(dice.pick(&[34, 35, 36, 37, 43, 240])),
             flags: Flags { initiator: dice.coin(), higher_version: dice.coin(), response: dice.coin() },
-            message_id: dice.pick(&[0, 1, 2, 3, u32::MAX, header.message_id, header.message_id.wrapping_add(1)]),
+            message_id: dice.pick(&[
+                0,
+                1,
+                2,
+                3,
+                u32::MAX,
+                header.message_id,
+                header.message_id.wrapping_add(1),
+            ]),
             length: 0,
         };
         let mut room = [0; 256];

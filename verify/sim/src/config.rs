@@ -4,8 +4,8 @@ use crate::plan::{Plan, Shape, Style};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
     AddrPattern, Child, ChildAlgorithms, ChildMode, ChildProposal, Childless, Connection, EspCombined,
-    Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth, LocalMethod, OnClose,
-    Pool, RemoteAuth, RemoteMethod, SendCert, Sequence, Start, Unique,
+    Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth, LocalMethod,
+    OnClose, Pool, RemoteAuth, RemoteMethod, SendCert, Sequence, Start, Unique,
 };
 use casemate_ike::{Retransmission, Settings, TrafficTemplate};
 use casemate_sa::{AddrRange, Limits, OuterHeader, PortRange};

@@ -149,7 +149,11 @@ impl Node {
     }
 
     /// Lets the endpoint do something.
-    pub(crate) fn act<T>(&mut self, now: Duration, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
+    pub(crate) fn act<T>(
+        &mut self,
+        now: Duration,
+        act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
+    ) -> T {
         let list = [self.sabotage.map_or(Sabotage::HONEST, Sabotage::provider)];
         let providers = Providers(&list);
         let mut means = Means {
@@ -205,7 +209,12 @@ impl Node {
     }
 
     /// Takes an IKE message.
-    pub(crate) fn receive_ike(&mut self, now: Duration, message: &[u8], (to, from): (SocketAddrV4, SocketAddrV4)) {
+    pub(crate) fn receive_ike(
+        &mut self,
+        now: Duration,
+        message: &[u8],
+        (to, from): (SocketAddrV4, SocketAddrV4),
+    ) {
         let mut message = message.to_vec();
         let path = Path { local: SocketAddr::V4(to), remote: SocketAddr::V4(from) };
         self.act(now, |endpoint, means| endpoint.receive_ike(&mut message, path, means));

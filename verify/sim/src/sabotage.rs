@@ -124,7 +124,13 @@ impl Provider for Wrapped {
         RUSTCRYPTO.mac(alg, key)
     }
 
-    fn etm(&self, cipher: CipherAlg, key: &[u8], mac: MacAlg, mac_key: &[u8]) -> Result<Box<dyn EtmKey>, KeyError> {
+    fn etm(
+        &self,
+        cipher: CipherAlg,
+        key: &[u8],
+        mac: MacAlg,
+        mac_key: &[u8],
+    ) -> Result<Box<dyn EtmKey>, KeyError> {
         RUSTCRYPTO.etm(cipher, key, mac, mac_key)
     }
 

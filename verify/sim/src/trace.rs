@@ -30,7 +30,9 @@ pub(crate) fn of_datagram(datagram: &Datagram) -> String {
     let (from, to) = (datagram.from, datagram.to);
     match &datagram.carries {
         Carries::Udp(payload) => format!("{from} -> {to}  {}", of_payload(payload)),
-        Carries::Ip(packet) => format!("{from} -> {to}  IP protocol {:?}, {} bytes", packet.get(9), packet.len()),
+        Carries::Ip(packet) => {
+            format!("{from} -> {to}  IP protocol {:?}, {} bytes", packet.get(9), packet.len())
+        }
     }
 }
 
@@ -73,9 +75,13 @@ pub(crate) fn of_notice(notice: &Notice) -> String {
         Notice::Ike(Event::IkeUp { ike, connection, path, .. }) => {
             format!("IkeUp {ike} {} at {}", connection.name, path.remote)
         }
-        Notice::Ike(Event::IkeDown { ike, connection, why }) => format!("IkeDown {ike} {}: {why}", connection.name),
+        Notice::Ike(Event::IkeDown { ike, connection, why }) => {
+            format!("IkeDown {ike} {}: {why}", connection.name)
+        }
         Notice::Ike(Event::ChildFailed { child, why, .. }) => format!("ChildFailed {}: {why}", child.name),
-        Notice::Ike(Event::NotBegun { connection, error }) => format!("NotBegun {}: {error}", connection.name),
+        Notice::Ike(Event::NotBegun { connection, error }) => {
+            format!("NotBegun {}: {error}", connection.name)
+        }
         Notice::Ike(Event::ChildDown { id, why }) => format!("ChildDown {id}: {why}"),
         Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
         Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.0.0 >> 32),

@@ -143,7 +143,8 @@ impl World {
         if self.tally.steps > MAX_STEPS {
             return violated("it never ends".into());
         }
-        let due = (0..self.nodes.len()).filter_map(|at| Some((self.nodes[at].due()?.max(self.now), at))).min();
+        let due =
+            (0..self.nodes.len()).filter_map(|at| Some((self.nodes[at].due()?.max(self.now), at))).min();
         let queued = self.queue.first_key_value().map(|(key, _)| key.0);
         let next = due.map(|due| due.0).into_iter().chain(queued).min();
         let Some(next) = next.filter(|next| *next <= until) else { return Ok(false) };
@@ -246,7 +247,8 @@ impl World {
 
     fn arrive(&mut self, datagram: Datagram) -> Checked {
         let to = *datagram.to.ip();
-        let reached = |node: &Node| if node.nat.is_some() { config::outer(node.index) } else { node.addr } == to;
+        let reached =
+            |node: &Node| if node.nat.is_some() { config::outer(node.index) } else { node.addr } == to;
         let Some(at) = self.nodes.iter().position(reached) else { return Ok(()) };
         self.trace.say(self.now, || format!("arrives  {}", trace::of_datagram(&datagram)));
         let translated = match &self.nodes[at].nat {

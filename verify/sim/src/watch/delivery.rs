@@ -62,9 +62,15 @@ impl Ledger {
     }
 
     /// A node delivers a packet to one of its hosts. Answers its number.
-    pub(crate) fn deliver(&mut self, node: usize, packet: &[u8], protected: bool) -> Result<usize, Violation> {
+    pub(crate) fn deliver(
+        &mut self,
+        node: usize,
+        packet: &[u8],
+        protected: bool,
+    ) -> Result<usize, Violation> {
         let number = packet.get(PAYLOAD_AT..).and_then(|payload| payload.strip_prefix(MAGIC));
-        let number = number.and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_be_bytes(*bytes) as usize);
+        let number =
+            number.and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_be_bytes(*bytes) as usize);
         let Some((number, parcel)) = number.and_then(|number| Some((number, self.0.get_mut(number)?))) else {
             return violated(format!("node {node} delivers a packet that nobody sent"));
         };

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(crate) use delivery::{Ledger};
+pub(crate) use delivery::Ledger;
 pub(crate) use rest::{check_empty, check_mirrors, check_sizes, describe, is_quiet};
 
 /// An invariant that does not hold.
@@ -66,7 +66,10 @@ impl Watch {
                 self.children.insert((life, up.id), (**up).clone());
             }
             Notice::NotInstalled { child, why, .. } => {
-                return violated(format!("node {}: child {} was not installed: {why}", node.index, child.name));
+                return violated(format!(
+                    "node {}: child {} was not installed: {why}",
+                    node.index, child.name
+                ));
             }
             _ => {}
         }

@@ -29,14 +29,17 @@ impl Watch {
         let iv = esp[ESP_HEADER..ESP_HEADER + iv_len].to_vec();
         match self.sealed.insert((key.clone(), iv.clone()), digest(esp)) {
             None => Ok(()),
-            Some(_) => violated(format!("node {}, SPI {spi:08x}: IV {iv:02x?} twice under one key", node.index)),
+            Some(_) => {
+                violated(format!("node {}, SPI {spi:08x}: IV {iv:02x?} twice under one key", node.index))
+            }
         }
     }
 
     /// A node sends an IKE message.
     pub(crate) fn sealed_message(&mut self, node: &Node, message: &[u8]) -> Checked {
         let parsed = Message::parse(message);
-        let parsed = parsed.map_err(|fault| Violation(format!("node {} sends nonsense: {fault}", node.index)))?;
+        let parsed =
+            parsed.map_err(|fault| Violation(format!("node {} sends nonsense: {fault}", node.index)))?;
         let Some(encrypted) = encrypted(&parsed) else { return Ok(()) };
         let life = (node.index, node.lives);
         self.check_name(life, parsed.header(), &encrypted, message)?;

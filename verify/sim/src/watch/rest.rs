@@ -75,7 +75,9 @@ fn check_child(node: &Node, child: &ChildStatus, nodes: &[Node], watch: &Watch) 
     let Some((ours, theirs)) = ups else {
         return violated(format!("nobody was told of Child SA {}", child.id));
     };
-    if ours.inbound.transform != theirs.outbound.transform || ours.outbound.transform != theirs.inbound.transform {
+    if ours.inbound.transform != theirs.outbound.transform
+        || ours.outbound.transform != theirs.inbound.transform
+    {
         return violated(format!("nodes {} and {} have other keys in one Child SA", node.index, other.index));
     }
     if child.local != mirror.remote || child.remote != mirror.local || child.mode != mirror.mode {
