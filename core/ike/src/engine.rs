@@ -361,7 +361,7 @@ impl Ike {
                     Some(heir) => heir.adopt(*heritage),
                     None => heritage.dissolve(id, Down::Dead, &mut Cx { env, shared: &mut self.shared }),
                 }
-                self.act(id, env, |sa, _| sa);
+                self.act(id, env, IkeSa::proceed);
             }
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });

@@ -31,6 +31,8 @@ pub(crate) struct Parentage {
     /// What we have from the peer.
     pub(crate) assigned: Assigned,
     pub(crate) children: Vec<ChildSa>,
+    /// What is still to be asked for.
+    pub(crate) tasks: VecDeque<Task>,
 }
 
 impl Parentage {
@@ -96,18 +98,19 @@ impl Established {
     fn with(
         head: &Head,
         link: Link,
-        parentage: Parentage,
+        mut parentage: Parentage,
         reauth_at: Option<Instant>,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
+        let tasks = core::mem::take(&mut parentage.tasks);
         Self {
             link,
             parentage,
             phase: Phase::Open,
             pending: None,
-            tasks: VecDeque::new(),
+            tasks,
             since: now,
             rekey_at,
             expires_at,
