@@ -363,6 +363,9 @@ impl Ike {
                 }
                 self.act(id, env, IkeSa::proceed);
             }
+            Effect::Redundant(id) => {
+                self.act(id, env, IkeSa::await_end);
+            }
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
             }

@@ -330,7 +330,7 @@ impl Established {
     }
 
     /// Waits for the peer to close it, in whose place another one stands.
-    pub(super) fn linger(&mut self, cx: &Cx<'_, '_>) {
+    pub(crate) fn linger(&mut self, cx: &Cx<'_, '_>) {
         self.phase = Phase::Replaced;
         self.tasks.clear();
         self.expires_at = Some(cx.env.now.after(LINGER));

@@ -240,6 +240,14 @@ impl IkeSa {
         self
     }
 
+    /// It is one too many, and the peer knows.
+    pub(crate) fn await_end(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.linger(cx);
+        }
+        self
+    }
+
     /// Does what is due.
     pub(crate) fn on_time(mut self, cx: &mut Cx<'_, '_>) -> Self {
         let head = &mut self.head;

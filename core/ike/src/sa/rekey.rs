@@ -240,7 +240,9 @@ impl Established {
                 self.spawn(head, made, nothing, Some(Task::DeleteIke(Down::Replaced)), cx);
                 self.leave_to(rival.ike, cx);
             }
-            _ => {
+            rival => {
+                // Of the other one too many, the peer knows.
+                rival.into_iter().for_each(|rival| cx.effect(Effect::Redundant(rival.ike)));
                 let heritage = self.bequeath();
                 self.spawn(head, made, heritage, None, cx);
                 self.phase = Phase::Replaced;
