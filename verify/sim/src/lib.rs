@@ -14,6 +14,7 @@ mod node;
 mod plan;
 mod sabotage;
 mod trace;
+mod traffic;
 mod trouble;
 mod watch;
 mod world;
