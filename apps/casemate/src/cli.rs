@@ -39,6 +39,7 @@ outlive the program, so such SAs are refused unless --counters names a file that
 const CONTROL_EXAMPLES: &str = "\
 Examples:
   casemate initiate gw            the IKE SA of the connection `gw`, with all its Child SAs
+  casemate initiate gw --ike      the IKE SA alone
   casemate initiate net           the Child SA `net`; `gw/net` where several connections have one of this name
   casemate rekey net              other keys for a Child SA
   casemate rekey gw --ike         other keys for an IKE SA
@@ -92,7 +93,7 @@ pub enum Command {
     /// Protect this host's traffic: with IKEv2 as swanctl.conf says, or with manual keys from `ip xfrm` lines.
     Run(RunArgs),
     /// Set up an IKE SA or a Child SA, and wait until it stands.
-    Initiate(NameArgs),
+    Initiate(InitiateArgs),
     /// Close an IKE SA or a Child SA.
     Terminate(NameArgs),
     /// Give an IKE SA or a Child SA other keys.
@@ -143,7 +144,22 @@ pub struct RunArgs {
     pub tun: String,
 }
 
-/// Arguments of `initiate` and `terminate`.
+/// Arguments of `initiate`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct InitiateArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The name is that of a connection, and only its IKE SA is meant.
+    #[arg(long)]
+    pub ike: bool,
+    /// How many seconds to wait for it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u16,
+}
+
+/// Arguments of `terminate`.
 #[derive(Debug, Args)]
 #[command(after_help = CONTROL_EXAMPLES)]
 pub struct NameArgs {

@@ -150,7 +150,63 @@ pub fn ecdsa_from_fixed(curve: Curve, fixed: &[u8]) -> Result<Vec<u8>, Signature
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        AeadAlg, AeadKey, CipherAlg, CipherKey, KeyError, MacAlg, MacKey, Provider, Providers, PublicKey,
+    };
+    use alloc::boxed::Box;
     use alloc::vec;
+
+    /// Gives one verdict on every signature.
+    struct Verdict(Result<(), SignatureError>);
+
+    impl Provider for Verdict {
+        fn name(&self) -> &'static str {
+            "verdict"
+        }
+
+        fn aead(&self, _: AeadAlg, _: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+            Err(KeyError::Unsupported)
+        }
+
+        fn cipher(&self, _: CipherAlg, _: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+            Err(KeyError::Unsupported)
+        }
+
+        fn mac(&self, _: MacAlg, _: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+            Err(KeyError::Unsupported)
+        }
+
+        fn verify(&self, _: SignatureAlg, _: &PublicKey, _: &[u8], _: &[u8]) -> Result<(), SignatureError> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn sha1_is_a_choice_of_the_caller() {
+        let (key, providers) = (PublicKey::ed25519([1; 32]), Providers(&[&Verdict(Ok(()))]));
+        for alg in SignatureAlg::ALL {
+            let of_sha1 = if alg.hash_id() == 1 { Err(SignatureError::Sha1) } else { Ok(()) };
+            assert_eq!(providers.verify(alg, &key, b"", b""), of_sha1, "{alg}");
+            assert_eq!(providers.verify_even_sha1(alg, &key, b"", b""), Ok(()), "{alg}");
+        }
+    }
+
+    /// Who does not have the algorithm is passed over, and nobody else.
+    #[test]
+    fn the_first_verdict_counts() {
+        let key = PublicKey::ed25519([1; 32]);
+        let (none, no, yes) = (
+            Verdict(Err(SignatureError::Unsupported)),
+            Verdict(Err(SignatureError::Invalid)),
+            Verdict(Ok(())),
+        );
+        let verify =
+            |providers: &[&dyn Provider]| Providers(providers).verify(SignatureAlg::Ed25519, &key, b"", b"");
+        assert_eq!(verify(&[&none, &yes, &no]), Ok(()));
+        assert_eq!(verify(&[&none, &no, &yes]), Err(SignatureError::Invalid));
+        assert_eq!(verify(&[&none, &none]), Err(SignatureError::Unsupported));
+        assert_eq!(verify(&[]), Err(SignatureError::Unsupported));
+    }
 
     #[test]
     fn both_forms_of_an_ecdsa_signature() {

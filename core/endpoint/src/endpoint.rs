@@ -155,27 +155,28 @@ impl Endpoint {
         pools: &[Pool],
         means: &mut Means<'_>,
     ) -> Result<(), InsertError> {
-        // A connection that is as it was keeps its SAs.
         let before = self.ike.connections().to_vec();
-        let same = |new: Arc<Connection>| before.iter().find(|old| **old == new).cloned().unwrap_or(new);
-        let connections: Vec<Arc<Connection>> = connections.into_iter().map(same).collect();
-        let is_new = |known: &Arc<Connection>| !before.iter().any(|old| Arc::ptr_eq(old, known));
-        let fresh: Vec<Arc<Connection>> = connections.iter().filter(|known| is_new(known)).cloned().collect();
-        let gone: Vec<IkeSaId> = self
-            .ike
-            .status()
-            .filter(|sa| !connections.iter().any(|known| Arc::ptr_eq(known, &sa.connection)))
-            .map(|sa| sa.id)
-            .collect();
+        // What is as it was is not begun anew, even if it is down.
+        let was_there = |connection: &Connection, child: &Child| {
+            let known = before.iter().find(|old| old.differs_in_children_only(connection));
+            known.is_some_and(|old| old.children.iter().any(|old| **old == *child))
+        };
+        let mut fresh = Vec::new();
+        for connection in &connections {
+            let starts = connection.children.iter().filter(|child| child.start.at_once);
+            let new = starts.filter(|child| !was_there(connection, child));
+            fresh.extend(new.map(|child| (connection.clone(), child.clone())));
+        }
         self.set_traps(&connections)?;
-        self.ike.configure(connections, pools);
-        for ike in gone {
+        let gone = self.ike.configure(connections, pools);
+        for ike in gone.ikes {
             self.with_ike(means, |engine, env| engine.terminate(ike, Down::Unconfigured, env));
         }
-        for connection in fresh {
-            for child in connection.children.iter().filter(|child| child.start.at_once) {
-                self.initiate_or_tell(&connection, child, means);
-            }
+        for child in gone.children {
+            self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Unconfigured, env));
+        }
+        for (connection, child) in fresh {
+            self.initiate_or_tell(&connection, &child, means);
         }
         self.serve(means);
         Ok(())

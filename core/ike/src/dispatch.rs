@@ -92,7 +92,8 @@ fn first_request(
     if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(&id)).map(|sa| &sa.state) {
         // RFC 7296 section 2.1: the same request has the same answer.
         if state.init.request == datagram {
-            cx.send(path, core::slice::from_ref(&state.init.response));
+            let response = &state.init.response;
+            cx.send(path, core::slice::from_ref(response));
             return Ok(());
         }
         return Err(StateFault::MessageId.into());

@@ -55,6 +55,15 @@ pub struct Env<'e> {
     pub host: &'e mut dyn Host,
 }
 
+/// SAs for which there is no configuration any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Unconfigured {
+    /// IKE SAs.
+    pub ikes: Vec<IkeSaId>,
+    /// Child SAs of other IKE SAs.
+    pub children: Vec<ChildId>,
+}
+
 /// Why an IKE SA was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotBegun {
@@ -127,10 +136,23 @@ impl Ike {
         self.shared.tell_keys = tell;
     }
 
-    /// Puts new connections and pools in the place of the old ones. IKE SAs go on with what they began with.
-    pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) {
+    /// Puts new connections and pools in the place of the old ones. IKE SAs whose connection differs in its children only go on
+    /// under the new one. Answers what is no longer configured, to be closed by the caller.
+    pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) -> Unconfigured {
+        let mut gone = Unconfigured::default();
+        for sa in self.sas.values_mut() {
+            let connection = connections.iter().find(|new| new.differs_in_children_only(&sa.head.connection));
+            match connection {
+                Some(connection) => {
+                    sa.head.connection = connection.clone();
+                    gone.children.extend(sa.children_but(&connection.children));
+                }
+                None => gone.ikes.push(sa.head.id),
+            }
+        }
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
+        gone
     }
 
     /// The connections.

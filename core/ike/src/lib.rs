@@ -35,7 +35,7 @@ mod sk;
 mod traffic;
 
 pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-pub use engine::{ChildId, Env, Ike, IkeSaId, NotBegun};
+pub use engine::{ChildId, Env, Ike, IkeSaId, NotBegun, Unconfigured};
 pub use event::{Assigned, ChildStatus, ChildUp, Down, Event, Host, IkeKeys, IkeStatus, Path, Transmit};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};

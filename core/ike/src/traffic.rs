@@ -164,16 +164,32 @@ fn v6(addr: IpAddr) -> core::net::Ipv6Addr {
     }
 }
 
+/// A protocol by its name.
+struct Proto(u8);
+
+impl fmt::Display for Proto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            1 => "icmp",
+            6 => "tcp",
+            17 => "udp",
+            58 => "ipv6-icmp",
+            132 => "sctp",
+            other => return other.fmt(f),
+        })
+    }
+}
+
 impl fmt::Display for Traffic {
-    /// `10.1.0.0/16`, `10.1.0.0/16[tcp/80]` with numbers.
+    /// `10.1.0.0/16`, `10.1.0.0/16[tcp/80]`; a protocol without a usual name by its number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.addrs)?;
         let (first, last) = (self.ports.first(), self.ports.last());
         match (self.proto, self.ports.is_any()) {
             (None, true) => Ok(()),
-            (Some(proto), true) => write!(f, "[{proto}]"),
+            (Some(proto), true) => write!(f, "[{}]", Proto(proto)),
             (proto, false) => {
-                write!(f, "[{}/{first}", proto.unwrap_or(0))?;
+                write!(f, "[{}/{first}", Proto(proto.unwrap_or(0)))?;
                 if first == last { f.write_str("]") } else { write!(f, "-{last}]") }
             }
         }

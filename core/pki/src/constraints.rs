@@ -85,7 +85,7 @@ enum Side {
     Excluded,
 }
 
-/// As [`matches`], and pays for it from `work` by the length of both.
+/// As [`matches()`], and pays for it from `work` by the length of both.
 fn compare(
     name: &GeneralName<'_>,
     base: &GeneralName<'_>,

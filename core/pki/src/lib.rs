@@ -2,7 +2,7 @@
 //!
 //! A [`TrustStore`] holds what the administrator trusts. [`TrustStore::verify`] takes the certificates of a peer as CERT payloads
 //! bring them and answers with a [`VerifiedCert`], whose names are then compared with the peer's identity
-//! ([`VerifiedCert::names`]). [`LocalCert`] is our own certificate with its key.
+//! ([`VerifiedCert::is_named`]). [`LocalCert`] is our own certificate with its key.
 //!
 //! Nothing is ever fetched: URIs in certificates are never followed (CVE-2022-40617). Work is bounded: sizes, numbers, depth of a path,
 //! signatures tried and names compared. No I/O, no clock, no randomness. `no_std` with alloc.

@@ -6,6 +6,7 @@ use casemate_crypto::SecretBytes;
 use core::fmt;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use zeroize::Zeroize;
 
 /// Why a file gives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,15 @@ pub fn crls(text: &[u8]) -> Result<Vec<Vec<u8>>, PemFault> {
     all(CertificateRevocationListDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))
 }
 
-/// The one private key, in the DER that [`casemate_crypto::PrivateKey`] reads. An encrypted one is not found.
+/// The one private key, in the DER that [`casemate_crypto::PrivateKey`] reads. An encrypted one is not found. The key is wiped; its text
+/// is not, neither the caller's nor the decoder's copy.
 pub fn private_key(text: &[u8]) -> Result<SecretBytes, PemFault> {
-    let keys = PrivateKeyDer::pem_slice_iter(text);
-    let mut keys = all(keys.map(|key| key.map(|key| SecretBytes::new(key.secret_der()))))?;
+    let secret = |mut key: PrivateKeyDer<'static>| {
+        let secret = SecretBytes::new(key.secret_der());
+        key.zeroize();
+        secret
+    };
+    let mut keys = all(PrivateKeyDer::pem_slice_iter(text).map(|key| key.map(secret)))?;
     match (keys.pop(), keys.is_empty()) {
         (Some(key), true) => Ok(key),
         _ => Err(PemFault::Several),

@@ -33,4 +33,9 @@ fn every_key_is_wiped_on_drop() {
     wiped::<p384::SecretKey>();
     wiped::<p521::SecretKey>();
     wiped::<p256::ecdh::SharedSecret>();
+    wiped::<p256::ecdsa::SigningKey>();
+    wiped::<p384::ecdsa::SigningKey>();
+    wiped::<p521::ecdsa::SigningKey>();
+    wiped::<ed25519_dalek::SigningKey>();
+    wiped::<rsa::RsaPrivateKey>();
 }

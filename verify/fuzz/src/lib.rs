@@ -9,6 +9,7 @@
 mod apps;
 mod datapath;
 mod input;
+mod pki;
 pub mod regressions;
 mod script;
 mod wire;
@@ -40,6 +41,10 @@ pub const TARGETS: &[Target] = &[
     wire::flow::TARGET,
     wire::ike::TARGET,
     wire::ike_payload::TARGET,
+    pki::keys::TARGET,
+    pki::certificate::TARGET,
+    pki::crl::TARGET,
+    pki::pem_file::TARGET,
     datapath::inbound::TARGET,
     datapath::outbound::TARGET,
     datapath::replay::TARGET,

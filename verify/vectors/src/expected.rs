@@ -73,7 +73,7 @@ pub const MODERN: &[(&str, usize)] = &[
     ("wycheproof/ed25519", 151),
     ("openssl/signatures", 30),
     ("python/rsa-forgeries", 74),
-    ("contract/signature", 23),
+    ("contract/signature", 25),
     ("fips/180-4", 12),
 ];
 

@@ -6,8 +6,8 @@ use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
 use casemate_crypto::{
-    HashAlg, KeyError, KeyKind, KeyLimits, PrivateKey, Provider, PublicKey, Rng, SignatureAlg,
-    SignatureError, SigningKey, ecdsa_to_fixed,
+    Curve, HashAlg, KeyError, KeyLimits, MAX_RSA_BITS, PrivateKey, Provider, PublicKey, PublicParts, Rng,
+    SignatureAlg, SignatureError, SigningKey, ecdsa_to_fixed,
 };
 
 /// Checks every kind of key of the provider, in both forms of its file, and every hash.
@@ -27,6 +27,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
         }
     }
     bad_keys(provider, &mut signatures);
+    largest_modulus(provider, &mut signatures);
     report.families.extend([signatures, hashes(provider)]);
 }
 
@@ -96,7 +97,9 @@ fn spoilt(
     ] {
         refused(what, alg, message, &wrong)?;
     }
-    if let KeyKind::Ec(curve) = key.kind() {
+    if let PublicParts::Ec { curve, point, .. } = key.parts() {
+        let curve = *curve;
+        off_curve(provider, alg, curve, point, message, signature)?;
         let fixed = ecdsa_to_fixed(curve, signature).map_err(|why| why.to_string())?;
         refused("r and s without DER", alg, message, &fixed)?;
     }
@@ -105,6 +108,40 @@ fn spoilt(
         refused("a signature of another algorithm", other, message, signature)?;
     }
     Ok(())
+}
+
+/// A key that is no point on its curve verifies nothing.
+fn off_curve(
+    provider: &dyn Provider,
+    alg: SignatureAlg,
+    curve: Curve,
+    point: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), String> {
+    let len = point.len();
+    let [mut flipped, mut swapped, mut zero, mut ones] = [(); 4].map(|()| point.to_vec());
+    flipped[len - 1] ^= 1;
+    swapped[1..].rotate_left(curve.field_len());
+    zero[1..].fill(0);
+    ones[1..].fill(0xFF);
+    for wrong in [flipped, swapped, zero, ones] {
+        let key = PublicKey::ec(curve, &wrong).unwrap();
+        let verdict = provider.verify(alg, &key, message, signature);
+        same("verdict with a point off the curve", &verdict, &Err(SignatureError::Invalid))?;
+    }
+    Ok(())
+}
+
+/// The largest modulus is looked at, and no signature holds for it.
+fn largest_modulus(provider: &dyn Provider, family: &mut Family) {
+    let key = PublicKey::rsa(&[0xFF; MAX_RSA_BITS / 8], &[1, 0, 1], KeyLimits::default()).unwrap();
+    for alg in [SignatureAlg::RsaPkcs1(HashAlg::Sha512), SignatureAlg::RsaPss(HashAlg::Sha512)] {
+        match provider.verify(alg, &key, b"signed", &[0x7F; MAX_RSA_BITS / 8]) {
+            Err(SignatureError::Unsupported) => family.skip(NOT_THERE),
+            verdict => family.ran(&alg.to_string(), same("verdict", &verdict, &Err(SignatureError::Invalid))),
+        }
+    }
 }
 
 /// Numbers that make no key are refused by the provider, which alone can see it.

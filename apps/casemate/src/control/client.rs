@@ -1,7 +1,7 @@
 //! The client's side of the control socket.
 
 use super::Request;
-use crate::cli::{LogArgs, NameArgs, RekeyArgs};
+use crate::cli::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::failure::Failure;
 use casemate_linux::instance::Instance;
 use serde_json::Value;
@@ -31,8 +31,8 @@ fn connect(instance: &Instance, request: &Request, patience: Option<Duration>) -
 }
 
 /// Runs `casemate initiate`.
-pub fn initiate(args: &NameArgs) -> Result<(), Failure> {
-    command(&Request::Initiate(args.name.clone()), Duration::from_secs(args.timeout.into()))
+pub fn initiate(args: &InitiateArgs) -> Result<(), Failure> {
+    command(&Request::Initiate(args.name.clone(), args.ike), Duration::from_secs(args.timeout.into()))
 }
 
 /// Runs `casemate terminate`.

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 pub enum Request {
     /// The state.
     Status,
-    /// To set something up.
-    Initiate(String),
+    /// To set something up; without Child SAs if the flag is set.
+    Initiate(String, bool),
     /// To close something.
     Terminate(String),
     /// Other keys; for an IKE SA if the flag is set.
@@ -29,7 +29,7 @@ impl Request {
     pub fn to_line(&self) -> String {
         let value = match self {
             Self::Status => json!({"do": "status"}),
-            Self::Initiate(name) => json!({"do": "initiate", "name": name}),
+            Self::Initiate(name, ike) => json!({"do": "initiate", "name": name, "ike": ike}),
             Self::Terminate(name) => json!({"do": "terminate", "name": name}),
             Self::Rekey(name, ike) => json!({"do": "rekey", "name": name, "ike": ike}),
             Self::Reload => json!({"do": "reload"}),
@@ -45,7 +45,7 @@ impl Request {
         let flag = |name: &str| value.get(name).and_then(Value::as_bool).unwrap_or(false);
         Some(match value.get("do")?.as_str()? {
             "status" => Self::Status,
-            "initiate" => Self::Initiate(name()?),
+            "initiate" => Self::Initiate(name()?, flag("ike")),
             "terminate" => Self::Terminate(name()?),
             "rekey" => Self::Rekey(name()?, flag("ike")),
             "reload" => Self::Reload,
@@ -71,7 +71,7 @@ mod tests {
     fn requests_are_read_as_they_were_written() {
         for request in [
             Request::Status,
-            Request::Initiate("a \"b\"\n".into()),
+            Request::Initiate("a \"b\"\n".into(), true),
             Request::Terminate(String::new()),
             Request::Rekey("x".into(), true),
             Request::Reload,

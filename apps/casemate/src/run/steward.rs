@@ -66,7 +66,7 @@ impl Steward {
             }
             Request::Log(follow) => return self.log.tell(reply, follow),
             Request::Reload => self.reload_now(home),
-            Request::Initiate(name) => match self.waiting.initiate(&name, home) {
+            Request::Initiate(name, ike) => match self.waiting.initiate(&name, ike, home) {
                 Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
                 Err(error) => Err(error),
             },

@@ -21,12 +21,16 @@ pub(super) enum Wanted {
 }
 
 impl Waiting {
-    /// Begins what has this name: a child, or a connection with all its children.
-    pub(super) fn initiate(&mut self, name: &str, home: &mut Home) -> Result<Wanted, String> {
+    /// Begins what has this name: a child, or a connection with all its children, or with none of them.
+    pub(super) fn initiate(&mut self, name: &str, ike: bool, home: &mut Home) -> Result<Wanted, String> {
         let found = home.endpoint().configured(name);
         let (connection, child) =
             found.ok_or_else(|| format!("{name}: there is no connection and no child of this name"))?;
-        let children = child.map_or_else(|| connection.children.clone(), |child| vec![child]);
+        let children = match child {
+            Some(child) => vec![child],
+            None if ike => Vec::new(),
+            None => connection.children.clone(),
+        };
         let missing: Vec<Arc<Child>> =
             children.into_iter().filter(|child| !stands(home.endpoint(), &connection, child)).collect();
         let begun = home.with(|endpoint, means| {

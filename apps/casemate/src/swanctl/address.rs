@@ -50,7 +50,7 @@ fn is_host(text: &str) -> bool {
 }
 
 /// An address, a subnet or a range.
-fn range(text: &str) -> Option<AddrRange> {
+pub(super) fn range(text: &str) -> Option<AddrRange> {
     if let Some((first, last)) = text.split_once('-') {
         return AddrRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?).ok();
     }

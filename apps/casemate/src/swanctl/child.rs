@@ -25,7 +25,7 @@ pub(super) const CHILD: Schema = Schema {
     keys: &[
         ("ah_proposals", Rule::Take),
         ("esp_proposals", Rule::Take),
-        ("sha256_96", Rule::Take),
+        ("sha256_96", Rule::Off("HMAC-SHA-256 is never cut to 96 bits")),
         ("local_ts", Rule::Take),
         ("remote_ts", Rule::Take),
         ("rekey_time", Rule::Take),
@@ -85,14 +85,24 @@ enum Mode {
     Drop,
 }
 
-/// Reads one entry. What is wrong becomes a problem, and some value in its place.
-pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Entry {
+/// Reads one entry of a connection, which `has_peer` with an address to begin with. What is wrong becomes a problem, and some
+/// value in its place.
+pub(super) fn read(view: &View<'_, '_>, has_peer: bool, problems: &Problems) -> Entry {
     let keys = Keys::new(view, &CHILD, problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
     }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
-        Mode::Protect(mode) => Entry::Child(child(&keys, view.name(), mode)),
+        Mode::Protect(mode) => {
+            let child = child(&keys, view.name(), mode);
+            if !has_peer && child.start != Start::default() {
+                keys.wrong(
+                    "start_action",
+                    "there is nobody to begin with: a single address in `remote_addrs` was expected",
+                );
+            }
+            Entry::Child(child)
+        }
         Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
         Mode::Drop => Entry::Shunt(shunt(&keys, view.name(), false)),
     }
@@ -149,14 +159,8 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode) -> Child {
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
     let ah = keys.list("ah_proposals", proposal::ah);
     let esp = keys.list("esp_proposals", proposal::esp);
-    let mut proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
-    if proposals.is_empty() {
-        proposals = config::child_proposals();
-    }
-    if keys.get("sha256_96", truth) == Some(true) {
-        proposals.iter_mut().for_each(proposal::cut_sha256);
-    }
-    proposals
+    let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
+    if proposals.is_empty() { config::child_proposals() } else { proposals }
 }
 
 fn selectors(keys: &Keys<'_>, name: &str) -> Vec<TrafficTemplate> {

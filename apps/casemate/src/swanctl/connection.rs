@@ -88,13 +88,15 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     let (name, directory, problems) = (view.name(), context.directory, context.problems);
     let (local, own) = round::local(only(view, "local", &keys).as_ref(), name, directory, problems);
     let (remote, conditions) = round::remote(only(view, "remote", &keys).as_ref(), name, directory, problems);
-    let (children, shunts) = children(view, problems);
+    let remote_addrs = ends(&keys, "remote_addrs", context.host);
+    let has_peer = remote_addrs.iter().any(|addr| addr.single().is_some());
+    let (children, shunts) = children(view, has_peer, problems);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> = keys.list("proposals", proposal::ike).into_iter().flatten().collect();
     let connection = Connection {
         name: name.into(),
         local_addrs: ends(&keys, "local_addrs", context.host),
-        remote_addrs: ends(&keys, "remote_addrs", context.host),
+        remote_addrs,
         local_port: keys.get("local_port", positive).unwrap_or(500),
         remote_port: keys.get("remote_port", positive).unwrap_or(500),
         proposals: if proposals.is_empty() { config::ike_proposals() } else { proposals },
@@ -163,7 +165,7 @@ fn only<'r, 't>(view: &View<'r, 't>, front: &str, keys: &Keys<'_>) -> Option<Vie
     sections.into_iter().next()
 }
 
-fn children(view: &View<'_, '_>, problems: &Problems) -> (Vec<Arc<Child>>, Vec<Shunt>) {
+fn children(view: &View<'_, '_>, has_peer: bool, problems: &Problems) -> (Vec<Arc<Child>>, Vec<Shunt>) {
     let (mut children, mut shunts) = (Vec::new(), Vec::new());
     let sections = view.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
@@ -171,7 +173,7 @@ fn children(view: &View<'_, '_>, problems: &Problems) -> (Vec<Arc<Child>>, Vec<S
     };
     Keys::new(section, &CHILDREN, problems);
     for entry in section.sections() {
-        match child::read(&entry, problems) {
+        match child::read(&entry, has_peer, problems) {
             Entry::Child(child) => children.push(Arc::new(child)),
             Entry::Shunt(shunt) => shunts.push(shunt),
         }

@@ -1,5 +1,6 @@
 //! Identities: the type is guessed from the text, as strongSwan does it, or named in front of a colon.
 
+use super::address;
 use super::name;
 use super::value::{self, Read};
 use casemate_ike::config::{IdPattern, Identity, IdentityKind};
@@ -46,6 +47,9 @@ pub(super) fn pattern(text: &str) -> Read<IdPattern> {
     }
     if let Ok(addr) = text.parse::<IpAddr>() {
         return Ok(exactly(Identity::Address(addr)));
+    }
+    if address::range(text).is_some() {
+        return Err("one address was expected, for a peer cannot be a subnet or a range".into());
     }
     // strongSwan takes what has a colon and is no address for a key ID.
     if text.contains(':') {
@@ -165,6 +169,9 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         for text in [
+            "10.0.0.0/8",
+            "10.0.0.1-10.0.0.9",
+            "fec0::/16",
             "ipv4:10.0.0.1",
             "keyid:#0",
             "@#xy",

@@ -1,7 +1,7 @@
 //! The words of a proposal: strongSwan's names of algorithms.
 
 use super::value::Read;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacKind, PrfAlg};
 
 /// What one word of a proposal means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,11 +127,6 @@ fn is_known_elsewhere(text: &str) -> bool {
         "prfkeyedsha1",
     ];
     WHOLE.contains(&text) || FRONTS.iter().any(|front| text.starts_with(front))
-}
-
-/// The MAC in its standard length.
-pub(super) const fn mac(kind: MacKind) -> MacAlg {
-    MacAlg::standard(kind)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! [`Config::load`] gives all of it or every error in it, so nothing is ever applied by halves. Syntax: strongswan.conf(5);
 //! keys: swanctl.conf(5); what differs is in docs/manual/swanctl.md.
 //!
-//! Text becomes a tree of sections ([`syntax`], [`files`]), of which [`view`] shows each section with what it inherits;
-//! [`schema`] holds it to the keys that exist, and the readers of sections make the types of [`casemate_ike::config`].
+//! Text becomes a tree of sections (`syntax`, `files`), of which `view` shows each section with what it inherits;
+//! `schema` holds it to the keys that exist, and the readers of sections make the types of [`casemate_ike::config`].
 
 mod address;
 mod child;

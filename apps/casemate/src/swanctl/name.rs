@@ -23,49 +23,47 @@ const IA5: u8 = 0x16;
 
 /// Reads a name.
 pub(super) fn read(text: &str) -> Read<Name> {
-    let (mut rdns, mut has_wildcard) = (Vec::new(), false);
-    for (oid, value) in parts(text)? {
-        has_wildcard |= value == "*";
+    let parts = parts(text)?;
+    let has_wildcard = parts.iter().any(|(_, value)| *value == "*");
+    let rdns = parts.into_iter().flat_map(|(oid, value)| {
         let string = if is_ia5(oid) { IA5 } else { string_type(value) };
         let pair = [element(OBJECT, oid), element(string, value.as_bytes())].concat();
-        rdns.extend(element(SET, &element(SEQUENCE, &pair)));
-    }
-    Ok(Name { der: element(SEQUENCE, &rdns), has_wildcard })
+        element(SET, &element(SEQUENCE, &pair))
+    });
+    Ok(Name { der: element(SEQUENCE, &rdns.collect::<Vec<u8>>()), has_wildcard })
 }
 
-/// The pattern that a name with wildcards is.
+/// The pattern that a name with wildcards is; `None` if it is no name. What
+/// [`IdPattern::NameLike`](casemate_ike::config::IdPattern::NameLike) holds is one.
 pub fn pattern(text: &str) -> Option<DnPattern> {
     parts(text).ok().map(DnPattern::new)
 }
 
-/// The parts of a name: the content of each object identifier, and the value.
+/// The parts of a name, in order: the content of each object identifier, and the value.
 fn parts(text: &str) -> Read<Vec<(&'static [u8], &str)>> {
     let text = text.trim_matches(' ');
     let (text, between) = match text.strip_prefix('/') {
         Some(rest) => (rest, '/'),
         None => (text.strip_suffix(',').unwrap_or(text), ','),
     };
-    let attribute_of = |part: &str| -> Read<&'static [u8]> {
-        let (name, _) = part.split_once('=').ok_or_else(|| {
-            format!(
-                "`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their \
-                 values",
-                part.trim().escape_debug()
-            )
-        })?;
-        let name = name.trim_matches(' ');
-        attribute(name).ok_or_else(|| {
-            format!(
-                "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
-                name.escape_debug()
-            )
-        })
-    };
-    let read = |part| {
-        let value = str::split_once(part, '=').map_or("", |(_, value)| value);
-        Ok((attribute_of(part)?, value.trim_matches(' ')))
-    };
-    text.split(between).map(read).collect()
+    text.split(between).map(|part| attribute_and_value(part, between)).collect()
+}
+
+fn attribute_and_value(part: &str, between: char) -> Read<(&'static [u8], &str)> {
+    let (name, value) = part.split_once('=').ok_or_else(|| {
+        format!(
+            "`{}` is no part of a distinguished name: parts such as CN=moon were expected, without {between} in their values",
+            part.trim().escape_debug()
+        )
+    })?;
+    let name = name.trim_matches(' ');
+    let oid = attribute(name).ok_or_else(|| {
+        format!(
+            "`{}` is no attribute of a distinguished name: one such as C, O, OU or CN was expected",
+            name.escape_debug()
+        )
+    })?;
+    Ok((oid, value.trim_matches(' ')))
 }
 
 /// Whether the bytes are one DER sequence, as a name is.
@@ -217,6 +215,15 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn patterns() {
+        let pattern = pattern("C=CH, O=a b, CN=*").unwrap();
+        assert!(pattern.matches(&read("C=CH, O=A  B, CN=moon").unwrap().der));
+        assert!(!pattern.matches(&read("C=CH, O=a c, CN=moon").unwrap().der));
+        assert_eq!(parts("C=CH, CN=*"), Ok(vec![(&[0x55, 4, 6][..], "CH"), (&[0x55, 4, 3], "*")]));
+        assert!(super::pattern("moon").is_none());
     }
 
     #[test]

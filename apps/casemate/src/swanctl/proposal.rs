@@ -5,13 +5,10 @@
 
 use super::keyword::{self, Word};
 use super::value::Read;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
     self, ChildAlgorithms, ChildProposal, EspCombined, IkeEncryption, IkeProposal, Sequence,
 };
-
-/// Most words of one proposal. A proposal of an IKE message has at most 255 transforms (RFC 7296 section 3.3.1).
-const MAX_WORDS: usize = 255;
 
 /// Reads a proposal for an IKE SA; `default` is several.
 pub(super) fn ike(text: &str) -> Read<Vec<IkeProposal>> {
@@ -19,24 +16,23 @@ pub(super) fn ike(text: &str) -> Read<Vec<IkeProposal>> {
         return Ok(config::ike_proposals());
     }
     let words = Words::read(text)?;
-    if !words.gmacs.is_empty() || words.ciphers.contains(&CipherAlg::Null) {
+    if words.has(|word| matches!(word, Word::Gmac(_) | Word::Cipher(CipherAlg::Null))) {
         // RFC 7296 section 5: ENCR_NULL MUST NOT be used for IKE; AES-GMAC encrypts as little.
         return Err("a cipher that encrypts was expected in a proposal for IKE".into());
     }
-    if !words.sequence.is_empty() {
+    if words.has(|word| matches!(word, Word::Esn | Word::NoEsn)) {
         return Err("esn and noesn are for Child SAs: no such word was expected in a proposal for IKE".into());
     }
-    let prfs = words.prfs()?;
-    if words.kex.is_empty() || words.no_kex {
+    let (prfs, kex) = (words.prfs()?, words.kex());
+    if kex.is_empty() || words.has(|word| word == Word::NoKex) {
         return Err("a key exchange method was expected, such as x25519, ecp256 or modp2048".into());
     }
-    let encryption = match (words.aeads.is_empty(), words.ciphers.is_empty()) {
-        (false, true) => IkeEncryption::Combined(words.aeads),
-        (true, false) => IkeEncryption::Separate(words.ciphers, with_some(words.macs)?),
-        (false, false) => return Err(MIXED.into()),
-        (true, true) => return Err(NO_CIPHER.into()),
+    let aeads = words.pick(|word| if let Word::Aead(aead) = word { Some(aead) } else { None });
+    let encryption = match one_kind(aeads, words.ciphers())? {
+        Kind::Combined(aeads) => IkeEncryption::Combined(aeads),
+        Kind::Separate(ciphers) => IkeEncryption::Separate(ciphers, with_some(words.macs())?),
     };
-    Ok(vec![IkeProposal { encryption, prfs, kex: words.kex }])
+    Ok(vec![IkeProposal { encryption, prfs, kex }])
 }
 
 /// Reads a proposal for a Child SA with ESP; `default` is several.
@@ -46,137 +42,135 @@ pub(super) fn esp(text: &str) -> Read<Vec<ChildProposal>> {
     }
     // A PRF says nothing here, and strongSwan lets it stand.
     let words = Words::read(text)?;
-    let (sequence, kex) = (words.sequence()?, words.child_kex()?);
-    let combined: Vec<EspCombined> = words
-        .aeads
-        .into_iter()
-        .map(EspCombined::Aead)
-        .chain(words.gmacs.into_iter().map(EspCombined::Gmac))
-        .collect();
-    let algorithms = match (combined.is_empty(), words.ciphers.is_empty()) {
-        (false, true) => ChildAlgorithms::EspCombined(combined),
+    let combined = words.pick(|word| match word {
+        Word::Aead(aead) => Some(EspCombined::Aead(aead)),
+        Word::Gmac(bits) => Some(EspCombined::Gmac(bits)),
+        _ => None,
+    });
+    let algorithms = match one_kind(combined, words.ciphers())? {
+        Kind::Combined(combined) => ChildAlgorithms::EspCombined(combined),
         // RFC 8221 section 4: encryption without integrity MUST NOT be used.
-        (true, false) => ChildAlgorithms::EspSeparate(words.ciphers, with_some(words.macs)?),
-        (false, false) => return Err(MIXED.into()),
-        (true, true) => return Err(NO_CIPHER.into()),
+        Kind::Separate(ciphers) => ChildAlgorithms::EspSeparate(ciphers, with_some(words.macs())?),
     };
-    Ok(vec![ChildProposal { algorithms, kex, sequence }])
+    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, sequence: words.sequence() }])
 }
 
 /// Reads a proposal for a Child SA with AH; `default` is several.
 pub(super) fn ah(text: &str) -> Read<Vec<ChildProposal>> {
     if text.eq_ignore_ascii_case("default") {
         let kinds = [MacKind::HmacSha256, MacKind::HmacSha384, MacKind::HmacSha512];
-        let macs = kinds.into_iter().map(keyword::mac).collect();
-        let algorithms = ChildAlgorithms::Ah(macs);
+        let algorithms = ChildAlgorithms::Ah(kinds.map(MacAlg::standard).to_vec());
         return Ok(vec![ChildProposal { algorithms, kex: Vec::new(), sequence: Sequence::PreferPlain }]);
     }
     let words = Words::read(text)?;
-    if !words.aeads.is_empty() || !words.ciphers.is_empty() {
+    if words.has(|word| matches!(word, Word::Aead(_) | Word::Cipher(_))) {
         return Err("AH encrypts nothing: only integrity algorithms such as sha256 were expected".into());
     }
-    let (sequence, kex) = (words.sequence()?, words.child_kex()?);
-    let gmacs = words.gmacs.into_iter().map(|bits| keyword::mac(MacKind::AesGmac(bits)));
-    let macs = with_some(words.macs.into_iter().chain(gmacs).collect())?;
-    Ok(vec![ChildProposal { algorithms: ChildAlgorithms::Ah(macs), kex, sequence }])
+    let macs = words.pick(|word| match word {
+        Word::Mac(kind) => Some(MacAlg::standard(kind)),
+        Word::Gmac(bits) => Some(MacAlg::standard(MacKind::AesGmac(bits))),
+        _ => None,
+    });
+    let algorithms = ChildAlgorithms::Ah(with_some(macs)?);
+    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, sequence: words.sequence() }])
 }
 
-/// HMAC-SHA-256 cut to 96 bits instead of 128, for peers that got it wrong. It is not negotiated.
-pub(super) fn cut_sha256(proposal: &mut ChildProposal) {
-    let (ChildAlgorithms::EspSeparate(_, macs) | ChildAlgorithms::Ah(macs)) = &mut proposal.algorithms else {
-        return;
-    };
-    for mac in macs.iter_mut().filter(|mac| mac.kind() == MacKind::HmacSha256) {
-        if let Ok(cut) = MacAlg::truncated(MacKind::HmacSha256, 12) {
-            *mac = cut;
+/// What encrypts: combined-mode algorithms, or ciphers that need a MAC.
+enum Kind<C> {
+    Combined(Vec<C>),
+    Separate(Vec<CipherAlg>),
+}
+
+fn one_kind<C>(combined: Vec<C>, ciphers: Vec<CipherAlg>) -> Read<Kind<C>> {
+    match (combined.is_empty(), ciphers.is_empty()) {
+        (false, true) => Ok(Kind::Combined(combined)),
+        (true, false) => Ok(Kind::Separate(ciphers)),
+        (false, false) => {
+            Err("combined-mode ciphers and others in one proposal: two proposals with a comma between were \
+                               expected"
+                .into())
         }
+        (true, true) => Err("a cipher was expected, such as aes256gcm16 or aes128".into()),
     }
 }
-
-const MIXED: &str =
-    "combined-mode ciphers and others in one proposal: two proposals with a comma between were expected";
-const NO_CIPHER: &str = "a cipher was expected, such as aes256gcm16 or aes128";
 
 fn with_some(macs: Vec<MacAlg>) -> Read<Vec<MacAlg>> {
     if macs.is_empty() { Err("an integrity algorithm was expected, such as sha256".into()) } else { Ok(macs) }
 }
 
-/// The words of a proposal by what they are.
-#[derive(Default)]
-struct Words {
-    aeads: Vec<AeadAlg>,
-    gmacs: Vec<AesBits>,
-    ciphers: Vec<CipherAlg>,
-    macs: Vec<MacAlg>,
-    prfs: Vec<PrfAlg>,
-    kex: Vec<KexMethod>,
-    no_kex: bool,
-    /// Whether each is the longer one.
-    sequence: Vec<bool>,
-}
+/// The words of a proposal, each once, the preferred ones of a kind first.
+struct Words(Vec<Word>);
 
 impl Words {
     fn read(text: &str) -> Read<Self> {
-        let mut words = Self::default();
-        let mut count = 0usize;
+        let mut words = Vec::new();
         for part in text.split('-').map(str::trim).filter(|part| !part.is_empty()) {
-            words.add(keyword::word(part)?);
-            count = count.saturating_add(1);
-            if count > MAX_WORDS {
-                return Err(format!("at most {MAX_WORDS} words were expected"));
+            let word = keyword::word(part)?;
+            if !words.contains(&word) {
+                words.push(word);
             }
         }
-        Ok(words)
+        Ok(Self(words))
     }
 
-    fn add(&mut self, word: Word) {
-        match word {
-            Word::Aead(aead) => add(&mut self.aeads, aead),
-            Word::Gmac(bits) => add(&mut self.gmacs, bits),
-            Word::Cipher(cipher) => add(&mut self.ciphers, cipher),
-            Word::Mac(kind) => add(&mut self.macs, keyword::mac(kind)),
-            Word::Prf(prf) => add(&mut self.prfs, prf),
-            Word::Kex(kex) => add(&mut self.kex, kex),
-            Word::NoKex => self.no_kex = true,
-            Word::Esn => add(&mut self.sequence, true),
-            Word::NoEsn => add(&mut self.sequence, false),
-        }
+    fn has(&self, wanted: impl Fn(Word) -> bool) -> bool {
+        self.0.iter().any(|word| wanted(*word))
+    }
+
+    fn pick<T>(&self, wanted: impl Fn(Word) -> Option<T>) -> Vec<T> {
+        self.0.iter().filter_map(|word| wanted(*word)).collect()
+    }
+
+    fn ciphers(&self) -> Vec<CipherAlg> {
+        self.pick(|word| if let Word::Cipher(cipher) = word { Some(cipher) } else { None })
+    }
+
+    fn mac_kinds(&self) -> Vec<MacKind> {
+        self.pick(|word| if let Word::Mac(kind) = word { Some(kind) } else { None })
+    }
+
+    fn macs(&self) -> Vec<MacAlg> {
+        self.mac_kinds().into_iter().map(MacAlg::standard).collect()
+    }
+
+    fn kex(&self) -> Vec<KexMethod> {
+        self.pick(|word| if let Word::Kex(kex) = word { Some(kex) } else { None })
     }
 
     /// The PRFs, or else those of the same functions as the MACs.
     fn prfs(&self) -> Read<Vec<PrfAlg>> {
-        if !self.prfs.is_empty() {
-            return Ok(self.prfs.clone());
+        let named = self.pick(|word| if let Word::Prf(prf) = word { Some(prf) } else { None });
+        if !named.is_empty() {
+            return Ok(named);
         }
-        let prfs: Option<Vec<PrfAlg>> = self.macs.iter().map(|mac| prf_of(mac.kind())).collect();
+        let prfs: Option<Vec<PrfAlg>> = self.mac_kinds().into_iter().map(prf_of).collect();
         prfs.filter(|prfs| !prfs.is_empty())
             .ok_or_else(|| "a pseudorandom function was expected, such as prfsha256".into())
     }
 
     fn child_kex(&self) -> Read<Vec<KexMethod>> {
-        if self.no_kex && !self.kex.is_empty() {
+        let kex = self.kex();
+        if !kex.is_empty() && self.has(|word| word == Word::NoKex) {
             return Err(
                 "a key exchange that may be left out is not implemented: none, or a method, was expected"
                     .into(),
             );
         }
-        Ok(self.kex.clone())
+        Ok(kex)
     }
 
-    fn sequence(&self) -> Read<Sequence> {
-        Ok(match self.sequence.as_slice() {
+    fn sequence(&self) -> Sequence {
+        let extended = self.pick(|word| match word {
+            Word::Esn => Some(true),
+            Word::NoEsn => Some(false),
+            _ => None,
+        });
+        match extended.as_slice() {
             [] | [false] => Sequence::Plain,
             [true] => Sequence::Extended,
             [true, ..] => Sequence::PreferExtended,
             [false, ..] => Sequence::PreferPlain,
-        })
-    }
-}
-
-/// Adds what is not in the list yet.
-fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
+        }
     }
 }
 
@@ -195,6 +189,7 @@ const fn prf_of(kind: MacKind) -> Option<PrfAlg> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_crypto::{AeadAlg, AesBits};
 
     /// Transform ids of encryption, PRF, integrity, key exchange and ESN, as libstrongswan 5.9.8 reads the same text
     /// (`proposal_create_from_string`, then every transform of each type).
@@ -244,10 +239,12 @@ mod tests {
 
     #[test]
     fn what_strongswan_refuses_is_refused() {
+        // All but the one with `none`, which strongSwan passes over.
         for text in [
             "aes128gcm16-ecp256",
             "aes128gcm16-aes128-sha256-modp2048",
             "aes128-sha256",
+            "aes128-sha256-modp2048-none",
             "aes128-sha256_96-modp2048",
         ] {
             assert!(ike(text).is_err(), "{text}");
@@ -293,10 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn sha256_is_cut_where_asked() {
-        let mut proposal = esp("aes128-sha256-sha512").unwrap().remove(0);
-        cut_sha256(&mut proposal);
-        let ChildAlgorithms::EspSeparate(_, macs) = proposal.algorithms else { panic!() };
-        assert_eq!(macs.iter().map(|mac| mac.tag_len()).collect::<Vec<_>>(), [12, 32]);
+    fn the_order_of_the_words_is_kept() {
+        let gmac = |bits| MacAlg::standard(MacKind::AesGmac(bits));
+        let macs = [gmac(AesBits::B256), MacAlg::standard(MacKind::HmacSha1), gmac(AesBits::B128)];
+        let ChildAlgorithms::Ah(read) = ah("aes256gmac-sha1-aes128gmac-sha1").unwrap().remove(0).algorithms
+        else {
+            panic!()
+        };
+        assert_eq!(read, macs);
+        let one = esp("aes128gmac-aes128gcm16").unwrap().remove(0);
+        let aead = EspCombined::Aead(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
+        assert_eq!(
+            one.algorithms,
+            ChildAlgorithms::EspCombined(vec![EspCombined::Gmac(AesBits::B128), aead])
+        );
     }
 }

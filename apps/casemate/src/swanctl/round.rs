@@ -43,6 +43,8 @@ pub enum Revocation {
 pub struct OwnSignature {
     /// The connection.
     pub connection: String,
+    /// Certificates to choose from; [`LocalMethod`] names them by their paths. None are all in the folder.
+    pub certs: Vec<PathBuf>,
     /// Public keys of our own, to be used without a certificate.
     pub pubkeys: Vec<PathBuf>,
     /// Signatures to make, the preferred ones first.
@@ -101,33 +103,37 @@ pub(super) fn local(
     directory: &Path,
     problems: &Problems,
 ) -> (LocalAuth, OwnSignature) {
-    let Some(keys) = view.map(|view| Keys::new(view, &LOCAL, problems)) else {
-        let own = OwnSignature {
-            connection: connection.into(),
-            pubkeys: Vec::new(),
-            signatures: SignatureRules::default(),
-        };
-        return (LocalAuth { id: None, method: LocalMethod::Certificate(Vec::new()) }, own);
+    let mut own = OwnSignature {
+        connection: connection.into(),
+        certs: Vec::new(),
+        pubkeys: Vec::new(),
+        signatures: SignatureRules::default(),
     };
-    let mut certs = files(&keys, "certs", &directory.join("x509"));
-    certs.extend(view.map(|view| file_sections(view, "cert", problems)).unwrap_or_default());
-    let pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
-    let (method, signatures) = match keys.get("auth", signature::auth) {
+    let Some(view) = view else {
+        return (LocalAuth { id: None, method: certificate(&own) }, own);
+    };
+    let keys = Keys::new(view, &LOCAL, problems);
+    own.certs = files(&keys, "certs", &directory.join("x509"));
+    own.certs.extend(file_sections(view, "cert", problems));
+    own.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
+    let method = match keys.get("auth", signature::auth) {
         Some(Auth::SharedKey) => {
-            if !certs.is_empty() || !pubkeys.is_empty() {
+            if !own.certs.is_empty() || !own.pubkeys.is_empty() {
                 keys.wrong("auth", "psk needs no certificate and no public key: pubkey was expected");
             }
-            (LocalMethod::SharedKey, SignatureRules::default())
+            LocalMethod::SharedKey
         }
-        Some(Auth::Signature(rules)) => (certificate(&certs), rules),
-        None => (certificate(&certs), SignatureRules::default()),
+        Some(Auth::Signature(rules)) => {
+            own.signatures = rules;
+            certificate(&own)
+        }
+        None => certificate(&own),
     };
-    let id = keys.get("id", identity::one).flatten();
-    (LocalAuth { id, method }, OwnSignature { connection: connection.into(), pubkeys, signatures })
+    (LocalAuth { id: keys.get("id", identity::one).flatten(), method }, own)
 }
 
-fn certificate(certs: &[PathBuf]) -> LocalMethod {
-    LocalMethod::Certificate(certs.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+fn certificate(own: &OwnSignature) -> LocalMethod {
+    LocalMethod::Certificate(own.certs.iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
 /// Reads `remote`; without the section, any peer with any proof.

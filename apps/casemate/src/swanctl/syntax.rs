@@ -117,7 +117,7 @@ impl<'r> Reader<'r, '_> {
         if name == "include" && self.is_include() {
             return self.include();
         }
-        self.skip_blanks();
+        self.skip_to_statement();
         if self.take_if(b'=') {
             let value = self.value()?;
             self.loader.tree.set(self.into, name, Value { text: value, place });

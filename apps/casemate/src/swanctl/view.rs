@@ -4,31 +4,29 @@
 //! "referencing other sections"). A [`View`] is a list of sections of the tree; the first that has a key gives its value.
 
 use super::problem::{Place, Problem};
-use super::tree::{Section, SectionId, Tree, Value};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashSet};
+use super::tree::{Reference, Section, SectionId, Tree, Value};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// How many references lead from one section to the next, at most.
 const MAX_DEPTH: usize = 16;
-
-/// How many sections are looked at in all. A real file is far below; a few lines that inherit from each other twice are not.
-const MAX_STEPS: usize = 1_000_000;
 
 /// Follows references in a tree, and remembers what went wrong.
 pub(super) struct Resolver<'t> {
     tree: &'t Tree,
     problems: RefCell<BTreeSet<Problem>>,
-    steps: Cell<usize>,
+    /// What each section was found to consist of; nothing while it is being found out.
+    known: RefCell<HashMap<SectionId, Option<Vec<SectionId>>>>,
 }
 
 impl<'t> Resolver<'t> {
     pub(super) fn new(tree: &'t Tree) -> Self {
-        Self { tree, problems: RefCell::default(), steps: Cell::new(0) }
+        Self { tree, problems: RefCell::default(), known: RefCell::default() }
     }
 
     /// The section around everything.
     pub(super) fn root(&self) -> View<'_, 't> {
-        View { resolver: self, layers: self.expand(Tree::ROOT, 0), path: String::new() }
+        View { resolver: self, layers: vec![Tree::ROOT], path: String::new() }
     }
 
     /// References that lead nowhere.
@@ -38,40 +36,48 @@ impl<'t> Resolver<'t> {
 
     /// A section, and behind it what it inherits from, from left to right.
     fn expand(&self, id: SectionId, depth: usize) -> Vec<SectionId> {
+        let known = self.known.borrow().get(&id).cloned();
+        match (known, self.tree.get(id)) {
+            (Some(Some(layers)), _) => layers,
+            (None, Some(section)) => {
+                self.known.borrow_mut().insert(id, None);
+                let layers = self.follow(id, section, depth);
+                self.known.borrow_mut().insert(id, Some(layers.clone()));
+                layers
+            }
+            (Some(None), Some(section)) => {
+                if let Some(reference) = section.references.first() {
+                    self.wrong(reference, "it leads back to this section");
+                }
+                vec![id]
+            }
+            (_, None) => Vec::new(),
+        }
+    }
+
+    fn follow(&self, id: SectionId, section: &Section, depth: usize) -> Vec<SectionId> {
         let mut layers = vec![id];
-        let Some(section) = self.tree.get(id) else { return layers };
         for reference in &section.references {
-            if depth >= MAX_DEPTH || self.steps.get() > MAX_STEPS {
-                self.wrong(
-                    &reference.place,
-                    &reference.name,
-                    "too many references: does one lead back to itself?",
-                );
+            if depth >= MAX_DEPTH {
+                self.wrong(reference, &format!("more than {MAX_DEPTH} references lead here"));
                 return layers;
             }
-            let found = self.find(&reference.name, depth.saturating_add(1));
+            let mut found = vec![Tree::ROOT];
+            for part in reference.name.split('.') {
+                found = self.descend(&found, part, depth.saturating_add(1));
+            }
             if found.is_empty() {
-                self.wrong(&reference.place, &reference.name, "there is no such section");
+                self.wrong(reference, "there is no such section");
             }
             merge(&mut layers, found);
         }
         layers
     }
 
-    /// The sections that an absolute name stands for.
-    fn find(&self, name: &str, depth: usize) -> Vec<SectionId> {
-        let mut layers = vec![Tree::ROOT];
-        for part in name.split('.') {
-            layers = self.descend(&layers, part, depth);
-        }
-        layers
-    }
-
-    /// The sections of this name inside of any of `layers`.
+    /// The sections of this name inside of any of `layers`, with what they inherit.
     fn descend(&self, layers: &[SectionId], name: &str, depth: usize) -> Vec<SectionId> {
         let mut found = Vec::new();
         for layer in layers {
-            self.steps.set(self.steps.get().saturating_add(1));
             if let Some(inside) = self.tree.get(*layer).and_then(|section| section.section(name)) {
                 merge(&mut found, self.expand(inside, depth));
             }
@@ -79,8 +85,9 @@ impl<'t> Resolver<'t> {
         found
     }
 
-    fn wrong(&self, place: &Place, name: &str, why: &str) {
-        self.problems.borrow_mut().insert(Problem::new(place, format!("reference to `{name}`: {why}")));
+    fn wrong(&self, reference: &Reference, why: &str) {
+        let text = format!("reference to `{}`: {why}", reference.name);
+        self.problems.borrow_mut().insert(Problem::new(&reference.place, text));
     }
 }
 

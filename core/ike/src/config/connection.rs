@@ -56,6 +56,15 @@ pub struct Connection {
     pub send_certreq: bool,
 }
 
+impl Connection {
+    /// Whether an IKE SA of `other` is one that this connection would have made, too.
+    pub fn differs_in_children_only(&self, other: &Self) -> bool {
+        let bare =
+            |connection: &Self| Self { children: Vec::new(), shunts: Vec::new(), ..connection.clone() };
+        bare(self) == bare(other)
+    }
+}
+
 /// Cutting of long messages (RFC 7383).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragmentation {

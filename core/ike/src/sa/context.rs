@@ -65,8 +65,7 @@ pub(crate) struct Cx<'c, 'e> {
 }
 
 impl Cx<'_, '_> {
-    /// Sends datagrams; with a marker from the port that IKE shares with ESP, wherever the IKE SA began (RFC 7296 section
-    /// 2.23: a peer behind a NAT changes to that port in the middle).
+    /// Sends datagrams. On the port that is shared with ESP they have a marker (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
         let marker = path.local.port() == self.shared.settings.natt_port;
         let transmits = datagrams.iter().map(|message| Transmit { path, marker, message: message.clone() });

@@ -337,14 +337,7 @@ impl Established {
     }
 
     /// It is over, and so are its Child SAs.
-    pub(crate) fn close(mut self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
-        // RFC 7296 section 2.25.2: the peer has replaced it, and has not heard of our own successor.
-        if let (Down::Peer, Some(Pending::Rekey(pending))) = (why, &self.pending)
-            && let Some(rival) = pending.rival()
-        {
-            self.leave_to(rival, cx);
-            return State::Closed(Down::Replaced);
-        }
+    pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
         let Self { parentage, pending, phase, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);

@@ -230,8 +230,10 @@ impl HalfOpen {
         leased: Leased,
         cx: &mut Cx<'_, '_>,
     ) -> State {
-        let Self { link, init, .. } = *self;
+        let Self { link, mut init, .. } = *self;
         let Joined { peer, ends, first } = joined;
+        // The peer was made to believe in a NAT.
+        init.nat.local |= head.connection.force_encap;
         let mut children = Vec::new();
         if let First::Granted(grant) = first {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };

@@ -50,6 +50,12 @@ impl Established {
         let ends = content.deletes.iter().any(|delete| delete.protocol() == ProtocolId::IKE);
         let failed = content.says(NotifyType::AUTHENTICATION_FAILED);
         if ends || failed {
+            // The peer's own successor stands, and our request for another will never be answered.
+            if let Some(Pending::Rekey(pending)) = &self.pending
+                && let Some(rival) = pending.rival()
+            {
+                self.leave_to(rival, cx);
+            }
             let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, |_| Ok(()));
             sent.map_err(|_| StateFault::Provider)?;
             let refused = Down::Refused(NotifyType::AUTHENTICATION_FAILED);

@@ -20,10 +20,10 @@ mod rekey;
 mod tasks;
 mod virtual_ip;
 
-use crate::child::Wish;
-use crate::config::Connection;
+use crate::child::{ChildSa, Wish};
+use crate::config::{Child, Connection};
 use crate::message::Content;
-use crate::{Down, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
+use crate::{ChildId, Down, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -117,6 +117,13 @@ impl IkeSa {
             State::Established(state) => state.is_open(),
             State::HalfOpen(_) | State::Closed(_) => false,
         }
+    }
+
+    /// Child SAs that none of these configurations describes.
+    pub(crate) fn children_but(&self, configured: &[Arc<Child>]) -> Vec<ChildId> {
+        let State::Established(state) = &self.state else { return Vec::new() };
+        let is_gone = |child: &&ChildSa| !configured.contains(&child.config);
+        state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
     /// Takes a datagram apart.

@@ -25,18 +25,18 @@ pub(crate) struct PendingRekey {
     rival: Option<Rival>,
 }
 
-/// A successor that the peer made meanwhile.
-struct Rival {
-    ike: IkeSaId,
-    /// The lower of its exchange's two nonces.
-    lowest: Vec<u8>,
-}
-
 impl PendingRekey {
     /// The successor that the peer made meanwhile.
     pub(super) fn rival(&self) -> Option<IkeSaId> {
         self.rival.as_ref().map(|rival| rival.ike)
     }
+}
+
+/// A successor that the peer made meanwhile.
+struct Rival {
+    ike: IkeSaId,
+    /// The lower of its exchange's two nonces.
+    lowest: Vec<u8>,
 }
 
 impl Established {

@@ -2,7 +2,7 @@
 
 use crate::Target;
 use casemate_app::swanctl::{Config, Host, Problem};
-use casemate_ike::config::{ChildAlgorithms, Connection, IkeEncryption};
+use casemate_ike::config::{ChildAlgorithms, Connection, IkeEncryption, Start};
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -74,6 +74,8 @@ fn check_connection(connection: &Connection) {
     }
     for child in &connection.children {
         assert!(!child.local_ts.is_empty() && !child.remote_ts.is_empty() && !child.proposals.is_empty());
+        let has_peer = connection.remote_addrs.iter().any(|addr| addr.single().is_some());
+        assert!(has_peer || child.start == Start::default());
         let (rekey, hard) = (child.lifespan.rekey, child.lifespan.hard);
         assert!(rekey.is_none_or(|rekey| child.lifespan.random <= rekey));
         assert!(rekey.zip(hard).is_none_or(|(rekey, hard)| rekey <= hard));

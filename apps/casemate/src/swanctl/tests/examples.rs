@@ -134,6 +134,8 @@ fn certificates_and_what_is_asked_of_them() {
     let conditions = &config.peer_conditions[0];
     assert_eq!((conditions.connection.as_str(), conditions.revocation), ("rw", Revocation::Strict));
     assert_eq!(conditions.cacerts, [directory().join("x509ca/strongswanCert.pem")]);
+    assert_eq!(config.authorities[0].cacert, directory().join("x509ca/strongswanCert.pem"));
+    assert_eq!(config.own_signatures[0].certs, [directory().join("x509/moonCert.pem")]);
     assert_eq!(config.authorities[0].crls, [Path::new("/etc/swanctl/x509crl/strongswan.crl")]);
 }
 
@@ -222,6 +224,19 @@ fn what_is_left_out_has_its_default() {
         child(gw).lifespan,
         config::Lifespan { rekey: Some(seconds(3_600)), random: seconds(360), hard: Some(seconds(3_960)) }
     );
+    // Rekeying and reauthentication: the end follows the rekeying, and the random time the shorter of both.
+    let config = ok("connections { gw {\n rekey_time = 1h\n reauth_time = 10h\n } }");
+    let lifespan = connection(&config).lifespan;
+    assert_eq!((lifespan.random, lifespan.hard), (seconds(1_800), Some(seconds(7_200))));
+    // AH goes before ESP where both are given.
+    let config = ok(
+        "connections { gw { children { net {\n esp_proposals = aes128gcm16\n ah_proposals = sha256\n } } } }",
+    );
+    let [ah, esp] = &child(connection(&config)).proposals[..] else { panic!() };
+    assert!(matches!(
+        (&ah.algorithms, &esp.algorithms),
+        (ChildAlgorithms::Ah(_), ChildAlgorithms::EspCombined(_))
+    ));
     // What only a certificate can meet asks for one.
     let config = ok("connections { gw { remote {\n cacerts = ca.pem\n } } }");
     assert_eq!(connection(&config).remote.method, RemoteMethod::Certificate("gw".into()));

@@ -71,7 +71,8 @@ fn every_key_that_is_refused_says_why() {
                 }
                 Rule::Take | Rule::TakeAll => continue,
             };
-            let problem = only(&with(front, back, key, "yes7"));
+            let asked = if matches!(rule, Rule::Off(_)) { "yes" } else { "yes7" };
+            let problem = only(&with(front, back, key, asked));
             assert!(problem.contains(&format!("{path}.{key}: ")) && problem.contains(why), "{problem}");
             if let Some(harmless) = harmless {
                 assert!(parse(&with(front, back, key, harmless)).is_ok(), "{path}.{key} = {harmless}");
@@ -151,6 +152,11 @@ fn keys_that_contradict_each_other() {
     assert!(gw("local1 { auth = psk\n}\nlocal2 { auth = psk\n}").contains("connections.gw: several rounds"));
     assert!(gw("local { auth = psk\ncerts = a.pem\n}").contains("local.auth: psk needs no certificate"));
     assert!(gw("remote { auth = psk\ncacerts = a.pem\n}").contains("remote.auth: psk shows no certificate"));
+    for action in ["start", "trap"] {
+        let child = format!("children {{ a {{\n start_action = {action}\n }} }}");
+        assert!(gw(&child).contains("children.a.start_action: there is nobody to begin with"));
+        assert!(gw(&format!("remote_addrs = 10.0.0.0/8\n{child}")).contains("nobody to begin with"));
+    }
     assert!(gw("pools = p").contains("connections.gw.pools: `p`: there is no such pool"));
     assert!(gw("local_addrs = gone.example.org").contains("looking up this host failed: no such name"));
     assert!(gw("local_addrs = empty.strongswan.org").contains("this host has no address"));

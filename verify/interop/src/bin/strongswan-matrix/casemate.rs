@@ -81,8 +81,10 @@ impl Peer for Casemate {
     }
 
     fn initiate(&mut self, target: Target<'_>) -> Result<()> {
-        let (Target::Ike(name) | Target::Child(name)) = target;
-        self.control(&["initiate", name]).map(drop)
+        match target {
+            Target::Ike(name) => self.control(&["initiate", name, "--ike"]).map(drop),
+            Target::Child(name) => self.control(&["initiate", name]).map(drop),
+        }
     }
 
     fn terminate(&mut self, target: Target<'_>) -> Result<()> {
@@ -107,7 +109,8 @@ impl Peer for Casemate {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(30)
+        // 1, 2, 4, 8, 16, 32 and 60 seconds between repetitions, and the delay itself.
+        Duration::from_secs(135)
     }
 
     fn cookie_threshold(&self) -> usize {

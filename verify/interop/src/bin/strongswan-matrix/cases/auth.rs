@@ -41,9 +41,8 @@ const SIGNATURES: &[Signature] = &[
     signature("ed25519", "ed25519", "ca-ed25519", "pubkey", "ED25519"),
 ];
 
-/// The methods of before RFC 7427: 1, 9, 10 and 11.
+/// The methods of before RFC 7427: 9, 10 and 11. Method 1 is RSA over a SHA-1 digest, which RFC 8247 section 3.2 forbids.
 const OLD_SIGNATURES: &[Signature] = &[
-    signature("old-rsa2048", "rsa2048", "ca-rsa", "pubkey", "RSA signature"),
     signature("old-ecdsa256", "ecdsa256", "ca-ecdsa", "pubkey", "ECDSA-256 signature"),
     signature("old-ecdsa384", "ecdsa384", "ca-ecdsa", "pubkey", "ECDSA-384 signature"),
     signature("old-ecdsa521", "ecdsa521", "ca-ecdsa", "pubkey", "ECDSA-521 signature"),

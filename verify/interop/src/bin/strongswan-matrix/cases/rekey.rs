@@ -43,7 +43,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     }
     for (name, target) in [("child", Target::Child(CHILD)), ("ike", Target::Ike(CONNECTION))] {
         let mut plan = Plan::new(initiator);
-        Side::BOTH.into_iter().for_each(|side| retransmit_quickly(&mut plan, side));
+        Side::BOTH.into_iter().for_each(|side| retransmit_after_a_second(&mut plan, side));
         let script = move |arena: &mut Arena| rekey_at_once(arena, target);
         cases.push(Case::new(&format!("rekey/{name}/by-both"), plan, script));
     }
@@ -62,6 +62,13 @@ pub(super) fn retransmit_quickly(plan: &mut Plan, side: Side) {
     plan.daemon(side, "retransmit_timeout", "0.5");
     plan.daemon(side, "retransmit_base", "1");
     plan.daemon(side, "retransmit_tries", "3");
+}
+
+/// As Casemate does at first: so what both sides lost meets when it is sent again.
+fn retransmit_after_a_second(plan: &mut Plan, side: Side) {
+    plan.daemon(side, "retransmit_timeout", "1.0");
+    plan.daemon(side, "retransmit_base", "2");
+    plan.daemon(side, "retransmit_tries", "5");
 }
 
 /// `side` replaces an SA. Afterwards both sides have the new one and no other.

@@ -1,11 +1,12 @@
-//! No memory is given back with a private value of a key exchange or with a shared secret in it.
+//! No memory is given back with a private value of a key exchange, with a shared secret or with a key that signs in it.
 //!
 //! Sees what Rust frees; the C side of AWS-LC has its own allocator, which wipes what it frees. What crypto-bigint leaves of a MODP
 //! exchange is another form of the result (`docs/decisions/0013-key-exchange.md`).
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
-use casemate_crypto::{KexMethod, Provider, Rng};
+use casemate_crypto::{KexMethod, KeyLimits, PrivateKey, Provider, Rng, SignatureAlg};
+use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -95,5 +96,54 @@ fn secrets_are_wiped() {
             let unused = freed_with(secret, || drop(make()));
             assert_eq!([agreed, refused, unused], [0; 3], "{}, {method}, {what}", provider.name());
         }
+    }
+}
+
+/// The private keys of core/pki's tests.
+const KEYS: [&[u8]; 3] = [
+    include_bytes!("../../../core/pki/tests/data/moon.key"),
+    include_bytes!("../../../core/pki/tests/data/sun.key"),
+    include_bytes!("../../../core/pki/tests/data/sub.key"),
+];
+
+#[test]
+fn signing_keys_are_wiped() {
+    let providers: [&dyn Provider; 2] = [&RUSTCRYPTO, &AWS_LC];
+    for (provider, text) in providers.into_iter().flat_map(|p| KEYS.map(|text| (p, text))) {
+        let der = pem::private_key(text).unwrap();
+        let read = || PrivateKey::from_der(der.expose(), KeyLimits::default()).unwrap();
+        let known = read();
+        let secrets: Vec<&[u8]> = match &known {
+            PrivateKey::Rsa(key) => {
+                let numbers = key.numbers().unwrap();
+                vec![numbers.primes[0], numbers.primes[1], numbers.private_exponent]
+            }
+            PrivateKey::Ec { scalar, .. } => vec![scalar.expose()],
+            PrivateKey::Ed25519(seed) => vec![seed.expose()],
+            _ => panic!("no other kind is in the files"),
+        };
+        for (at, secret) in secrets.into_iter().enumerate() {
+            // Whole words from the end: numbers are held in words of eight bytes, the lowest first.
+            let secret = &secret[secret.len() - 24..];
+            let from_file = freed_with(secret, || drop(pem::private_key(text).unwrap()));
+            let signed = freed_with(secret, || {
+                let key = provider.signing_key(&read()).unwrap();
+                let fitting = SignatureAlg::ALL.into_iter().filter(|alg| alg.fits(key.public_key().kind()));
+                fitting.for_each(|alg| drop(key.sign(alg, b"octets", &mut Counting(3)).unwrap()));
+            });
+            let what = format!("{}, {}, secret {at}", provider.name(), known_kind(&known));
+            assert_eq!(from_file, 0, "{what}");
+            // The crate `rsa` frees copies of the primes as they are (`docs/decisions/0015-signatures.md`).
+            let is_known = provider.name() == "rustcrypto" && matches!(known, PrivateKey::Rsa(_)) && at < 2;
+            assert_eq!(signed == 0, !is_known, "{what}: {signed}");
+        }
+    }
+}
+
+fn known_kind(key: &PrivateKey) -> &'static str {
+    match key {
+        PrivateKey::Rsa(_) => "RSA",
+        PrivateKey::Ec { .. } => "ECDSA",
+        _ => "Ed25519",
     }
 }

@@ -1,0 +1,364 @@
+//! Certificates, keys and CRLs that OpenSSL made, used as IKE uses them: what is trusted, whom a certificate names, what is revoked.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+use casemate_aws_lc::AWS_LC;
+use casemate_crypto::der::{OID, SEQUENCE, write};
+use casemate_crypto::{
+    HashAlg, KeyLimits, PrivateKey, Provider, Providers, Rng, SignatureAlg, SignatureError, SigningKey,
+};
+use casemate_pki::{
+    CertFault, DnPattern, LocalCert, LocalFault, Options, PeerName, Revocation, StoreLimits, TrustStore,
+    VerifiedCert, pem,
+};
+
+const PROVIDERS: Providers<'static> = Providers(&[&AWS_LC]);
+
+/// The first of January 2027.
+const NOW: u64 = 1_798_761_600;
+
+macro_rules! data {
+    ($name:literal) => {
+        include_bytes!(concat!("data/", $name))
+    };
+}
+
+fn cert(text: &[u8]) -> Vec<u8> {
+    pem::certificates(text).unwrap().remove(0)
+}
+
+fn store() -> TrustStore {
+    let mut store = TrustStore::new(StoreLimits::default());
+    store.add_root(&cert(data!("root.pem"))).unwrap();
+    store
+}
+
+fn with_crls(mut store: TrustStore) -> TrustStore {
+    for text in [&data!("root.crl")[..], data!("sub.crl")] {
+        assert_eq!(store.add_crl(&pem::crls(text).unwrap()[0]), Ok(true));
+    }
+    store
+}
+
+fn verify(store: &TrustStore, peer: &[u8], options: &Options) -> Result<VerifiedCert, CertFault> {
+    store.verify(&[&cert(peer), &cert(data!("sub.pem"))], NOW, options, &PROVIDERS)
+}
+
+fn strict() -> Options {
+    Options { revocation: Revocation::Strict, ..Options::default() }
+}
+
+#[test]
+fn a_path_leads_to_the_root() {
+    let moon = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+    let issuers: Vec<_> = moon.issuers().collect();
+    assert_eq!(issuers, [cert(data!("sub.pem")), cert(data!("root.pem"))]);
+    assert_eq!(
+        (moon.der(), moon.public_key().kind().to_string()),
+        (&cert(data!("moon.pem"))[..], "Ed25519".into())
+    );
+}
+
+#[test]
+fn without_a_root_or_the_ca_between_there_is_no_path() {
+    let none = TrustStore::new(StoreLimits::default());
+    assert_eq!(verify(&none, data!("moon.pem"), &Options::default()).err(), Some(CertFault::UnknownIssuer));
+    let (moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    let alone = |store: &TrustStore| store.verify(&[&moon], NOW, &Options::default(), &PROVIDERS).err();
+    assert_eq!(alone(&store()), Some(CertFault::UnknownIssuer));
+    let mut knows = store();
+    knows.add_intermediate(&sub).unwrap();
+    assert_eq!(alone(&knows), None);
+    // A CA that is only known is not trusted.
+    let mut trusts_nobody = TrustStore::new(StoreLimits::default());
+    trusts_nobody.add_intermediate(&cert(data!("root.pem"))).unwrap();
+    assert_eq!(
+        verify(&trusts_nobody, data!("moon.pem"), &Options::default()).err(),
+        Some(CertFault::UnknownIssuer)
+    );
+    assert_eq!(store().verify(&[], NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::Empty));
+}
+
+#[test]
+fn a_peer_is_no_ca() {
+    let chain = [cert(data!("below.pem")), cert(data!("sun.pem")), cert(data!("sub.pem"))];
+    let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
+    assert_eq!(store().verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
+    // Not even as a root.
+    let mut trusts_sun = store();
+    trusts_sun.add_root(chain[1]).unwrap();
+    assert_eq!(trusts_sun.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
+}
+
+#[test]
+fn a_search_ends() {
+    let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    *moon.last_mut().unwrap() ^= 1;
+    // As many CAs that may have signed it, as nobody has looked at their own signatures.
+    let similar = |last: usize| {
+        let mut sub = sub.clone();
+        *sub.last_mut().unwrap() = last as u8;
+        sub
+    };
+    for (count, fault) in [(63, CertFault::Signature(SignatureError::Invalid)), (100, CertFault::Work)] {
+        let subs: Vec<_> = (0..count).map(similar).collect();
+        let chain: Vec<&[u8]> = [&moon[..]].into_iter().chain(subs.iter().map(Vec::as_slice)).collect();
+        let store = TrustStore::new(StoreLimits { chain: 200, ..StoreLimits::default() });
+        assert_eq!(store.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(fault), "{count}");
+    }
+}
+
+#[test]
+fn both_names_of_the_signature_algorithm_are_the_same() {
+    let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    let identifier = SignatureAlg::RsaPss(HashAlg::Sha256).identifier();
+    let at = moon.windows(identifier.len()).position(|at| at == identifier).unwrap();
+    // The salt's length, which is in the last byte.
+    moon[at + identifier.len() - 1] -= 1;
+    let verdict = store().verify(&[&moon, &sub], NOW, &Options::default(), &PROVIDERS);
+    assert_eq!(verdict.err(), Some(CertFault::Malformed));
+}
+
+#[test]
+fn cve_2026_35331_an_excluded_name_in_capitals() {
+    assert_eq!(
+        verify(&store(), data!("evil.pem"), &Options::default()).err(),
+        Some(CertFault::NameConstraint)
+    );
+}
+
+#[test]
+fn purposes_times_and_depth() {
+    assert_eq!(
+        verify(&store(), data!("code.pem"), &Options::default()).err(),
+        Some(CertFault::ExtendedKeyUsage)
+    );
+    let chain = [cert(data!("moon.pem")), cert(data!("sub.pem"))];
+    let at = |now| store().verify(&[&chain[0], &chain[1]], now, &Options::default(), &PROVIDERS).err();
+    assert_eq!(at(0), Some(CertFault::NotYetValid));
+    assert_eq!(at(5_000_000_000), Some(CertFault::Expired));
+    assert_eq!(at(u64::MAX), Some(CertFault::Expired));
+    let flat = Options { max_intermediates: 0, ..Options::default() };
+    assert_eq!(verify(&store(), data!("moon.pem"), &flat).err(), Some(CertFault::Depth));
+    let strong = Options { key_limits: KeyLimits { min_rsa_bits: 3072 }, ..Options::default() };
+    assert!(matches!(verify(&store(), data!("moon.pem"), &strong), Err(CertFault::Key(_))));
+}
+
+#[test]
+fn sha1_is_a_choice() {
+    let fault = CertFault::Signature(SignatureError::Sha1);
+    assert_eq!(verify(&store(), data!("old.pem"), &Options::default()).err(), Some(fault));
+    let old = Options { accept_sha1: true, ..Options::default() };
+    assert!(verify(&store(), data!("old.pem"), &old).is_ok());
+}
+
+/// Every bit of the certificate counts: most of them are signed, and the rest is the signature.
+#[test]
+fn no_bit_may_change() {
+    let (good, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        let verdict = store().verify(&[&bad, &sub], NOW, &Options::default(), &PROVIDERS);
+        assert!(verdict.is_err(), "a bit changed in byte {at}");
+    }
+    for cut in 0..good.len() {
+        let verdict = store().verify(&[&good[..cut], &sub], NOW, &Options::default(), &PROVIDERS);
+        assert_eq!(verdict.err(), Some(CertFault::Malformed), "cut to {cut} bytes");
+    }
+}
+
+#[test]
+fn revoked_in_a_crl() {
+    let relaxed = Options::default();
+    // Nothing is known of sun without its CRL.
+    assert!(verify(&store(), data!("sun.pem"), &relaxed).is_ok());
+    assert_eq!(verify(&with_crls(store()), data!("sun.pem"), &relaxed).err(), Some(CertFault::Revoked));
+    assert_eq!(verify(&with_crls(store()), data!("sun.pem"), &strict()).err(), Some(CertFault::Revoked));
+}
+
+#[test]
+fn how_much_a_crl_is_needed() {
+    let uri = Options { revocation: Revocation::IfUri, ..Options::default() };
+    assert_eq!(verify(&store(), data!("moon.pem"), &strict()).err(), Some(CertFault::RevocationUnknown));
+    // Moon says where its CRL is, sun does not.
+    assert_eq!(verify(&store(), data!("moon.pem"), &uri).err(), Some(CertFault::RevocationUnknown));
+    assert!(verify(&store(), data!("sun.pem"), &uri).is_ok());
+    assert!(verify(&with_crls(store()), data!("moon.pem"), &uri).is_ok());
+    assert!(verify(&with_crls(store()), data!("moon.pem"), &strict()).is_ok());
+    // The CA between needs one too.
+    let mut half = store();
+    half.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]).unwrap();
+    assert_eq!(verify(&half, data!("moon.pem"), &strict()).err(), Some(CertFault::RevocationUnknown));
+}
+
+#[test]
+fn a_crl_is_for_its_time() {
+    let mut later = store();
+    for text in [&data!("root.crl")[..], data!("sub-later.crl")] {
+        later.add_crl(&pem::crls(text).unwrap()[0]).unwrap();
+    }
+    let at = |peer: &[u8], year: u64, options: &Options| {
+        let chain = [cert(peer), cert(data!("sub.pem"))];
+        later.verify(&[&chain[0], &chain[1]], NOW + (year - 2027) * 31_557_600, options, &PROVIDERS).err()
+    };
+    let (moon, sun) = (&data!("moon.pem")[..], &data!("sun.pem")[..]);
+    assert_eq!(at(moon, 2027, &strict()), Some(CertFault::RevocationUnknown));
+    assert_eq!(at(sun, 2027, &Options::default()), None);
+    assert_eq!((at(moon, 2035, &strict()), at(sun, 2035, &strict())), (None, Some(CertFault::Revoked)));
+    // What was revoked once stays so, though nothing is known of the others.
+    assert_eq!(at(moon, 2045, &strict()), Some(CertFault::RevocationUnknown));
+    assert_eq!(at(sun, 2045, &Options::default()), Some(CertFault::Revoked));
+}
+
+#[test]
+fn a_crl_with_any_bit_changed_says_nothing() {
+    let good = pem::crls(data!("sub.crl")).unwrap().remove(0);
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        let mut store = store();
+        let _ = store.add_crl(&bad);
+        assert!(verify(&store, data!("sun.pem"), &Options::default()).is_ok(), "a bit changed in byte {at}");
+    }
+}
+
+/// Country, organization and common name, as contents of OBJECT IDENTIFIERs.
+const ATTRIBUTES: [&[u8]; 3] = [&[0x55, 4, 6], &[0x55, 4, 10], &[0x55, 4, 3]];
+
+/// A name with string types as OpenSSL writes them: UTF8String but for the country.
+fn dn(country: &str, organization: &str, common: &str) -> Vec<u8> {
+    let parts = ATTRIBUTES.into_iter().zip([(0x13, country), (0x0C, organization), (0x0C, common)]);
+    let rdns: Vec<u8> = parts
+        .flat_map(|(oid, (tag, text))| {
+            let attribute = [write(OID, &[oid]), write(tag, &[text.as_bytes()])].concat();
+            write(0x31, &[&write(SEQUENCE, &[&attribute])])
+        })
+        .collect();
+    write(SEQUENCE, &[&rdns])
+}
+
+#[test]
+fn names_of_a_certificate() {
+    let moon = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+    let subject = dn("CH", "Casemate Test", "moon");
+    let other = dn("ch", "casemate  TEST", "Other Name of Moon");
+    for name in [
+        PeerName::Dns("moon.casemate.test"),
+        PeerName::Dns("MOON.casemate.test"),
+        PeerName::Email("moon@GATE.casemate.test"),
+        PeerName::Ip("192.0.2.1".parse().unwrap()),
+        PeerName::Ip("2001:db8::1".parse().unwrap()),
+        PeerName::Dn(&subject),
+        PeerName::Dn(&other),
+    ] {
+        assert!(moon.is_named(&name), "{name:?}");
+    }
+    let sun = dn("CH", "Casemate Test", "sun");
+    for name in [
+        PeerName::Dns("moon"),
+        PeerName::Dns("moon.casemate.test."),
+        PeerName::Dns("sun.casemate.test"),
+        PeerName::Dns("a.wild.casemate.test"),
+        PeerName::Dns("*.wild.casemate.test"),
+        PeerName::Dns(""),
+        PeerName::Email("Moon@gate.casemate.test"),
+        PeerName::Email("moon"),
+        PeerName::Ip("192.0.2.2".parse().unwrap()),
+        PeerName::Ip("::ffff:192.0.2.1".parse().unwrap()),
+        PeerName::Dn(&sun),
+        PeerName::Dn(&[0x30, 0]),
+        PeerName::Dn(&[]),
+    ] {
+        assert!(!moon.is_named(&name), "{name:?}");
+    }
+    assert!(moon.is_like(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "*"]))));
+    assert!(!moon.is_like(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "sun"]))));
+}
+
+fn key(text: &[u8]) -> Box<dyn SigningKey> {
+    let der = pem::private_key(text).unwrap();
+    let key = PrivateKey::from_der(der.expose(), KeyLimits::default()).unwrap();
+    AWS_LC.signing_key(&key).unwrap()
+}
+
+/// No key here needs one.
+struct NoRandom;
+
+impl Rng for NoRandom {
+    fn public(&mut self, _: &mut [u8]) {
+        panic!("not needed");
+    }
+
+    fn secret(&mut self, _: &mut [u8]) {
+        panic!("not needed");
+    }
+}
+
+#[test]
+fn our_certificate_goes_with_our_key() {
+    let (moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
+    let make = |certs: &[&[u8]], text: &[u8]| LocalCert::new(certs, key(text), KeyLimits::default());
+    let own = make(&[&moon, &sub], data!("moon.key")).unwrap();
+    assert_eq!(own.chain().collect::<Vec<_>>(), [&moon[..], &sub]);
+    assert_eq!(own.subject(), dn("CH", "Casemate Test", "moon"));
+    assert!(
+        own.is_named(&PeerName::Dns("moon.casemate.test"))
+            && !own.is_named(&PeerName::Dns("sun.casemate.test"))
+    );
+    assert_eq!(format!("{own:?}"), "LocalCert(2 certificates, Ed25519 key)");
+    let signature = own.key().sign(SignatureAlg::Ed25519, b"octets", &mut NoRandom).unwrap();
+    let peer = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+    let check = |message| PROVIDERS.verify(SignatureAlg::Ed25519, peer.public_key(), message, &signature);
+    assert_eq!((check(b"octets"), check(b"Octets")), (Ok(()), Err(SignatureError::Invalid)));
+    assert_eq!(make(&[&moon], data!("sun.key")).err(), Some(LocalFault::OtherKey));
+    assert_eq!(make(&[&sub, &moon], data!("moon.key")).err(), Some(LocalFault::OtherKey));
+    assert_eq!(make(&[], data!("moon.key")).err(), Some(LocalFault::Certificate(CertFault::Empty)));
+    let cut = &moon[..moon.len() - 1];
+    assert_eq!(make(&[cut], data!("moon.key")).err(), Some(LocalFault::Certificate(CertFault::Malformed)));
+    for text in [&data!("sub.key")[..], data!("sub-pkcs1.key")] {
+        assert!(make(&[&sub], text).is_ok());
+    }
+}
+
+#[test]
+fn a_ca_is_asked_for_by_its_key() {
+    // openssl x509 -in root.pem -noout -pubkey | openssl pkey -pubin -outform DER | sha1sum
+    let hash = store().certificate_authorities(&PROVIDERS);
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "263a0812bd60e447a6c9127c2a52db101a6e3055");
+    assert_eq!(TrustStore::new(StoreLimits::default()).certificate_authorities(&PROVIDERS), []);
+}
+
+#[test]
+fn a_store_takes_no_more_than_its_limits() {
+    let limits = StoreLimits { roots: 1, intermediates: 0, crls: 0, chain: 1, ..StoreLimits::default() };
+    let (root, sub) = (cert(data!("root.pem")), cert(data!("sub.pem")));
+    let mut store = TrustStore::new(limits);
+    assert_eq!((store.add_root(&root), store.add_root(&root)), (Ok(()), Ok(())));
+    assert_eq!(store.roots().count(), 1);
+    assert_eq!(store.add_root(&sub), Err(CertFault::TooLarge));
+    assert_eq!(store.add_intermediate(&sub), Err(CertFault::TooLarge));
+    assert_eq!(store.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]), Err(CertFault::TooLarge));
+    assert_eq!(verify(&store, data!("moon.pem"), &Options::default()).err(), Some(CertFault::TooLarge));
+    let mut small =
+        TrustStore::new(StoreLimits { certificate_len: 100, crl_len: 100, ..StoreLimits::default() });
+    assert_eq!(small.add_root(&root), Err(CertFault::TooLarge));
+    assert_eq!(small.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]), Err(CertFault::TooLarge));
+    assert_eq!(small.verify(&[&root], NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::TooLarge));
+}
+
+#[test]
+fn pem_files() {
+    use pem::PemFault;
+    let both =
+        [&b"text\n"[..], data!("moon.pem"), b"more text\n", data!("sub.pem"), data!("sub.crl")].concat();
+    assert_eq!(pem::certificates(&both).unwrap(), [cert(data!("moon.pem")), cert(data!("sub.pem"))]);
+    assert_eq!(pem::crls(&both).map(|crls| crls.len()), Ok(1));
+    assert_eq!(pem::private_key(&both).err(), Some(PemFault::Missing));
+    assert_eq!(pem::certificates(data!("moon.key")).err(), Some(PemFault::Missing));
+    assert_eq!(pem::certificates(b""), Err(PemFault::Missing));
+    let twice = [&data!("moon.key")[..], data!("sun.key")].concat();
+    assert_eq!(pem::private_key(&twice).err(), Some(PemFault::Several));
+    let cut = &data!("moon.pem")[..300];
+    assert_eq!(pem::certificates(cut), Err(PemFault::Malformed));
+}
