@@ -347,7 +347,7 @@ impl Endpoint {
                 let origin = self.children.origin(*id);
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
-                if let Some((connection, child)) = origin.filter(|_| *why != Down::Replaced) {
+                if let Some((connection, child)) = origin {
                     self.rearm(&connection.name, Some(&child.name));
                 }
             }
