@@ -38,6 +38,8 @@ pub(crate) enum Effect {
     Spawn(Box<IkeSa>),
     /// What one IKE SA had now belongs to that one.
     Adopt(IkeSaId, Box<Parentage>),
+    /// This IKE SA is one too many, and the peer is to close it.
+    Redundant(IkeSaId),
     /// Another IKE SA is closed: with a message to the peer, or without one if the peer has forgotten it.
     Close { ike: IkeSaId, why: Down, tell: bool },
     /// A connection is begun anew, with these of its Child SAs.

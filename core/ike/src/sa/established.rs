@@ -7,7 +7,7 @@ use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
 use crate::config::OnClose;
 use crate::nat::Nat;
-use crate::{Assigned, ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
+use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -31,6 +31,19 @@ pub(crate) struct Parentage {
     /// What we have from the peer.
     pub(crate) assigned: Assigned,
     pub(crate) children: Vec<ChildSa>,
+    /// What is still to be asked for.
+    pub(crate) tasks: VecDeque<Task>,
+}
+
+impl Parentage {
+    /// Nobody has it any more.
+    pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
+        self.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
+        self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !self.assigned.addrs.is_empty() {
+            cx.event(Event::Unassigned { ike, addrs: self.assigned.addrs });
+        }
+    }
 }
 
 /// What it is doing.
@@ -87,18 +100,19 @@ impl Established {
     fn with(
         head: &Head,
         link: Link,
-        parentage: Parentage,
+        mut parentage: Parentage,
         reauth_at: Option<Instant>,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
+        let tasks = core::mem::take(&mut parentage.tasks);
         Self {
             link,
             parentage,
             phase: Phase::Open,
             pending: None,
-            tasks: VecDeque::new(),
+            tasks,
             since: now,
             rekey_at,
             expires_at,
@@ -318,7 +332,7 @@ impl Established {
     }
 
     /// Waits for the peer to close it, in whose place another one stands.
-    pub(super) fn linger(&mut self, cx: &Cx<'_, '_>) {
+    pub(crate) fn linger(&mut self, cx: &Cx<'_, '_>) {
         self.phase = Phase::Replaced;
         self.tasks.clear();
         self.expires_at = Some(cx.env.now.after(LINGER));
@@ -340,11 +354,7 @@ impl Established {
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
-        parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
-        parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
-        if !parentage.assigned.addrs.is_empty() {
-            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.assigned.addrs });
-        }
+        parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }
 

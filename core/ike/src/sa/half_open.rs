@@ -12,6 +12,7 @@ use crate::message::{Content, need};
 use crate::negotiate::IkeSuite;
 use crate::{Assigned, Down, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -280,7 +281,8 @@ impl HalfOpen {
             }
         }
         let (leased, assigned) = (leased.addrs, Assigned::default());
-        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children };
+        let parentage =
+            Parentage { peer, nat: init.nat, ends, leased, assigned, children, tasks: VecDeque::new() };
         State::Established(Box::new(Established::new(head, link, parentage, cx)))
     }
 }
