@@ -29,6 +29,12 @@ pub(crate) const RIGHT: &str = "192.0.2.2";
 /// Random enough, and the same each time.
 pub(crate) struct Dice(u64);
 
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
 impl Rng for Dice {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
@@ -169,6 +175,12 @@ impl Side {
         self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
     }
 
+    /// SPIs that are reserved, and neither an installed SA's nor asked for in a request that is on its way.
+    pub(crate) fn leaked(&self) -> Vec<Spi> {
+        let used: Vec<Spi> = self.events.iter().filter_map(inbound_spi).collect();
+        self.host.reserved.iter().filter(|spi| !used.contains(spi)).copied().collect()
+    }
+
     /// The Child SAs that were installed and not removed.
     pub(crate) fn children(&self) -> Vec<ChildUp> {
         let mut children = BTreeMap::new();
@@ -189,6 +201,13 @@ impl Side {
             _ => None,
         };
         self.events.iter().filter_map(down).collect()
+    }
+}
+
+fn inbound_spi(event: &Event) -> Option<Spi> {
+    match event {
+        Event::ChildUp(up) => Some(up.inbound.spi),
+        _ => None,
     }
 }
 
@@ -225,6 +244,18 @@ impl Pair {
             from_right.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
         }
         panic!("they never stop talking");
+    }
+
+    /// Delivers what the left side has sent.
+    pub(crate) fn right_takes_all(&mut self) {
+        let sent: Vec<_> = self.left.sent.drain(..).collect();
+        sent.into_iter().for_each(|transmit| deliver(&mut self.right, transmit, self.now));
+    }
+
+    /// Delivers what the right side has sent.
+    pub(crate) fn left_takes_all(&mut self) {
+        let sent: Vec<_> = self.right.sent.drain(..).collect();
+        sent.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
     }
 
     /// Lets time pass second by second.
