@@ -4,8 +4,8 @@ use crate::pair::{Pair, Side};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Event, IkeKeys, Path, SkKey};
 use casemate_wire::ike::{
-    Body, ExchangeType, Flags, Header, IkeSpi, Message, Notify, NotifyType, Parts, PayloadType, Payloads,
-    ProtocolId, Sealable, Version,
+    Body, ExchangeType, Flags, Header, Message, Notify, NotifyType, Parts, PayloadType, Payloads, ProtocolId,
+    Sealable, Version,
 };
 
 /// A payload as it stands on the wire, right or wrong.
@@ -304,5 +304,3 @@ pub(crate) fn first_request(pair: &mut Pair) -> Vec<u8> {
     pair.left.initiate(pair.now);
     pair.left.sent.pop_back().unwrap().message
 }
-
-pub(crate) const NO_SPI: IkeSpi = IkeSpi::NONE;

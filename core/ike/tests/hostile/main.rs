@@ -9,8 +9,10 @@
     reason = "a test may fail"
 )]
 
+mod auth;
 mod create_child;
 mod first_request;
+mod first_response;
 mod forge;
 mod fragments;
 #[path = "../pair/mod.rs"]

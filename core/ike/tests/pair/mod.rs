@@ -52,12 +52,12 @@ impl Rng for Dice {
     }
 }
 
-/// One key for everybody.
-pub(crate) struct Keys(pub(crate) SecretBytes);
+/// One key for everybody, or none.
+pub(crate) struct Keys(pub(crate) Option<SecretBytes>);
 
 impl Credentials for Keys {
     fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
-        Some(&self.0)
+        self.0.as_ref()
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
@@ -141,7 +141,7 @@ impl Side {
         Self {
             ike,
             addr: addr.parse().unwrap(),
-            keys: Keys(SecretBytes::new(b"a key that both have")),
+            keys: Keys(Some(SecretBytes::new(b"a key that both have"))),
             host: Spis::default(),
             dice: Dice(seed),
             events: vec![],
