@@ -1,6 +1,15 @@
 //! Messages made by hand: payloads as bytes, sealed with the keys of a session or in clear text.
 
-use crate::pair::{Pair, Side};
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    reason = "a test may fail, and not every test needs all of it"
+)]
+
+use super::pair::{Dice, Pair, Side};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Event, IkeKeys, Path, SkKey};
 use casemate_wire::ike::{
@@ -122,8 +131,13 @@ impl Forger {
         });
         let keys = keys.expect("the side tells its keys");
         let ike = side.ike.status().find(|status| status.spis == keys.spis).expect("it has the IKE SA");
+        Self::new(keys, !ike.initiator)
+    }
+
+    /// With these keys, as the initiator or the responder.
+    pub(crate) const fn new(keys: IkeKeys, initiator: bool) -> Self {
         // Counters far from those that the true peer uses.
-        Self { keys, initiator: !ike.initiator, counter: 1 << 32 }
+        Self { keys, initiator, counter: 1 << 32 }
     }
 
     fn key(&self, initiator: bool) -> SkKey {
@@ -184,22 +198,26 @@ impl Forger {
             Parts { icv: ciphertext.end..ciphertext.end + layout.icv, iv, ciphertext: ciphertext.clone() };
         self.counter += 1;
         let sealable = Sealable { message: &mut message, parts, payloads: ciphertext };
-        key.seal(sealable, self.counter, &mut crate::pair::Dice::new(self.counter)).unwrap();
+        key.seal(sealable, self.counter, &mut Dice::new(self.counter)).unwrap();
         message
     }
 
     /// Opens a message of either end.
     pub(crate) fn open(&self, message: &[u8]) -> (Header, Vec<Raw>) {
+        self.try_open(message).expect("a message under these keys")
+    }
+
+    /// The same, if it is a message under these keys, whole and well formed.
+    pub(crate) fn try_open(&self, message: &[u8]) -> Option<(Header, Vec<Raw>)> {
         let mut bytes = message.to_vec();
-        let message = Message::parse(message).unwrap();
+        let message = Message::parse(message).ok()?;
         let header = *message.header();
-        let last = message.payloads().last().unwrap().unwrap();
-        let Body::Encrypted(encrypted) = Body::parse(&last).unwrap() else {
-            panic!("not encrypted: {last:?}")
-        };
+        let last = message.payloads().last()?.ok()?;
+        let Body::Encrypted(encrypted) = Body::parse(&last).ok()? else { return None };
         let key = self.key(header.flags.initiator);
-        let payloads = key.open(&mut bytes, &encrypted.parts(key.layout()).unwrap()).unwrap();
-        (header, raws(Payloads::of_plaintext(encrypted.first, &bytes[payloads])))
+        let payloads = key.open(&mut bytes, &encrypted.parts(key.layout()).ok()?).ok()?;
+        let payloads = Payloads::of_plaintext(encrypted.first, &bytes[payloads]);
+        payloads.clone().all(|payload| payload.is_ok()).then(|| (header, raws(payloads)))
     }
 }
 

@@ -128,6 +128,8 @@ pub(crate) struct Side {
     pub(crate) dice: Dice,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: VecDeque<Transmit>,
+    /// When it last did what was due.
+    pub(crate) ticked: Instant,
 }
 
 impl Side {
@@ -146,6 +148,7 @@ impl Side {
             dice: Dice(seed),
             events: vec![],
             sent: VecDeque::new(),
+            ticked: Instant::ZERO,
         }
     }
 
@@ -167,6 +170,12 @@ impl Side {
         }
         self.sent.extend(std::iter::from_fn(|| self.ike.next_transmit()));
         done
+    }
+
+    /// Does what is due.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.ticked = now;
+        self.with_env(now, |ike, env| ike.tick(env));
     }
 
     pub(crate) fn initiate(&mut self, now: Instant) {
@@ -263,8 +272,8 @@ impl Pair {
         for _ in 0..time.as_secs() {
             self.now = self.now.after(Duration::from_secs(1));
             let now = self.now;
-            self.left.with_env(now, |ike, env| ike.tick(env));
-            self.right.with_env(now, |ike, env| ike.tick(env));
+            self.left.tick(now);
+            self.right.tick(now);
             self.run();
         }
     }
