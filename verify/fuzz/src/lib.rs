@@ -1,4 +1,5 @@
-//! Fuzz targets: every parser, the roads through the data path, and the files that the program reads.
+//! Fuzz targets: every parser, the roads through the data path, sessions of IKE, and the files that the
+//! program reads.
 //!
 //! A [`Target`] is a function from bytes to nothing that panics when a promise is broken: not only a crash, but a value
 //! that does not survive emit and parse, a drop counted twice, a packet delivered that nobody sealed. The engine (libFuzzer)
@@ -8,6 +9,7 @@
 
 mod apps;
 mod datapath;
+mod ike;
 mod input;
 mod pki;
 pub mod regressions;
@@ -52,6 +54,8 @@ pub const TARGETS: &[Target] = &[
     datapath::fragment::TARGET,
     datapath::icmp::TARGET,
     datapath::spd::TARGET,
+    ike::responder::TARGET,
+    ike::session::TARGET,
     apps::xfrm::TARGET,
     apps::capture::TARGET,
     apps::ike::TARGET,

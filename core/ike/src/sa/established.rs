@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
+use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -154,6 +154,10 @@ impl Established {
             Err(fault) => {
                 cx.fault(fault, meta.path);
                 self.link.refuse(head, meta.exchange, fault, cx);
+                // RFC 7296 section 2.21.3: this one is fatal in both peers, without a Delete payload.
+                if fault.answer() == Answer::Notify(NotifyType::INVALID_SYNTAX) {
+                    return self.close(head, Down::Fault(fault), cx);
+                }
             }
         }
         self.proceed(head, cx)
@@ -167,8 +171,16 @@ impl Established {
         cx: &mut Cx<'_, '_>,
     ) -> State {
         self.heard(head, meta.path, cx);
+        if self.pending.as_ref().is_some_and(|pending| pending.exchange() != meta.exchange) {
+            // RFC 7296 section 1: an exchange is a pair. This is no answer, and the true one may still come.
+            cx.fault(StateFault::WrongExchange.into(), meta.path);
+            return State::Established(self);
+        }
         self.link.window.settled();
         let response = match response {
+            Ok(response) if self.is_fatal(&response) => {
+                return self.close(head, Down::Refused(NotifyType::INVALID_SYNTAX), cx);
+            }
             Ok(response) => Ok(response.content),
             Err(fault) => {
                 cx.fault(fault, meta.path);
@@ -185,6 +197,12 @@ impl Established {
             Some(Pending::Liveness) | None => {}
         }
         self.proceed(head, cx)
+    }
+
+    /// RFC 7296 section 2.21.3: whoever says that a request of ours is no good has deleted the IKE SA.
+    fn is_fatal(&self, response: &Incoming<'_>) -> bool {
+        let is_ending = matches!(self.pending, Some(Pending::DeleteIke(_)));
+        !is_ending && response.content.says(NotifyType::INVALID_SYNTAX)
     }
 
     /// A message of the peer authenticated.

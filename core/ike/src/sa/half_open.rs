@@ -118,7 +118,12 @@ impl HalfOpen {
                 First::None => Ok(()),
             }
         });
-        sent.map_err(|_| StateFault::Provider)?;
+        if sent.is_err() {
+            if let First::Granted(grant) = &first {
+                cx.env.host.release_spi(grant.agreed.spi_in);
+            }
+            return Err(StateFault::Provider.into());
+        }
         Ok(Joined { peer, ends, first })
     }
 
@@ -276,6 +281,7 @@ impl HalfOpen {
                 Ok(child) => children.push(child),
                 Err(fault) => {
                     cx.env.host.release_spi(spi);
+                    leased.addrs.iter().for_each(|addr| cx.shared.pools.release(*addr));
                     return State::Closed(Down::Fault(fault.into()));
                 }
             }

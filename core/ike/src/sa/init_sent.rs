@@ -108,7 +108,10 @@ impl InitSent {
         self.request = request.map_err(|_| StateFault::Provider)?;
         cx.send(head.path, core::slice::from_ref(&self.request));
         self.tries = 0;
-        self.due = cx.env.now.after(cx.shared.settings.retransmission.wait(0));
+        // A refusal goes on waiting for something better: neither longer nor shorter.
+        if self.refused.is_none() {
+            self.due = cx.env.now.after(cx.shared.settings.retransmission.wait(0));
+        }
         Ok(())
     }
 

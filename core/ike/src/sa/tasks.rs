@@ -6,6 +6,7 @@ use crate::child::Wish;
 use crate::{ChildId, Down};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use casemate_wire::ike::ExchangeType;
 
 /// Something to ask for.
 #[derive(Debug)]
@@ -31,4 +32,14 @@ pub(crate) enum Pending {
     DeleteChildren(Vec<(ChildId, Down)>),
     DeleteIke(Down),
     Liveness,
+}
+
+impl Pending {
+    /// The exchange that its answer belongs to.
+    pub(super) const fn exchange(&self) -> ExchangeType {
+        match self {
+            Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
+            Self::DeleteChildren(_) | Self::DeleteIke(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
+        }
+    }
 }

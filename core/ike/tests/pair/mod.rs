@@ -29,6 +29,12 @@ pub(crate) const RIGHT: &str = "192.0.2.2";
 /// Random enough, and the same each time.
 pub(crate) struct Dice(u64);
 
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
 impl Rng for Dice {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
@@ -46,12 +52,12 @@ impl Rng for Dice {
     }
 }
 
-/// One key for everybody.
-pub(crate) struct Keys(pub(crate) SecretBytes);
+/// One key for everybody, or none.
+pub(crate) struct Keys(pub(crate) Option<SecretBytes>);
 
 impl Credentials for Keys {
     fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
-        Some(&self.0)
+        self.0.as_ref()
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
@@ -122,6 +128,8 @@ pub(crate) struct Side {
     pub(crate) dice: Dice,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: VecDeque<Transmit>,
+    /// When it last did what was due.
+    pub(crate) ticked: Instant,
 }
 
 impl Side {
@@ -135,11 +143,12 @@ impl Side {
         Self {
             ike,
             addr: addr.parse().unwrap(),
-            keys: Keys(SecretBytes::new(b"a key that both have")),
+            keys: Keys(Some(SecretBytes::new(b"a key that both have"))),
             host: Spis::default(),
             dice: Dice(seed),
             events: vec![],
             sent: VecDeque::new(),
+            ticked: Instant::ZERO,
         }
     }
 
@@ -163,10 +172,22 @@ impl Side {
         done
     }
 
+    /// Does what is due.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.ticked = now;
+        self.with_env(now, |ike, env| ike.tick(env));
+    }
+
     pub(crate) fn initiate(&mut self, now: Instant) {
         let connection = self.ike.connections()[0].clone();
         let child = connection.children.first().cloned();
         self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
+    }
+
+    /// SPIs that are reserved, and neither an installed SA's nor asked for in a request that is on its way.
+    pub(crate) fn leaked(&self) -> Vec<Spi> {
+        let used: Vec<Spi> = self.events.iter().filter_map(inbound_spi).collect();
+        self.host.reserved.iter().filter(|spi| !used.contains(spi)).copied().collect()
     }
 
     /// The Child SAs that were installed and not removed.
@@ -189,6 +210,13 @@ impl Side {
             _ => None,
         };
         self.events.iter().filter_map(down).collect()
+    }
+}
+
+fn inbound_spi(event: &Event) -> Option<Spi> {
+    match event {
+        Event::ChildUp(up) => Some(up.inbound.spi),
+        _ => None,
     }
 }
 
@@ -227,13 +255,25 @@ impl Pair {
         panic!("they never stop talking");
     }
 
+    /// Delivers what the left side has sent.
+    pub(crate) fn right_takes_all(&mut self) {
+        let sent: Vec<_> = self.left.sent.drain(..).collect();
+        sent.into_iter().for_each(|transmit| deliver(&mut self.right, transmit, self.now));
+    }
+
+    /// Delivers what the right side has sent.
+    pub(crate) fn left_takes_all(&mut self) {
+        let sent: Vec<_> = self.right.sent.drain(..).collect();
+        sent.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
+    }
+
     /// Lets time pass second by second.
     pub(crate) fn pass(&mut self, time: Duration) {
         for _ in 0..time.as_secs() {
             self.now = self.now.after(Duration::from_secs(1));
             let now = self.now;
-            self.left.with_env(now, |ike, env| ike.tick(env));
-            self.right.with_env(now, |ike, env| ike.tick(env));
+            self.left.tick(now);
+            self.right.tick(now);
             self.run();
         }
     }

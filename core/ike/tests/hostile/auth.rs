@@ -1,0 +1,367 @@
+//! IKE_AUTH of peers that are not who they say, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
+
+use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
+use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use casemate_crypto::SecretBytes;
+use casemate_ike::config::{Childless, IdPattern, Identity};
+use casemate_ike::{Down, Event, PeerFault, Settings, StateFault};
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
+
+const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
+
+/// A changed IKE_AUTH at the right side: it is refused with this, and nothing is left of it.
+fn check_refused(alter: impl FnOnce(&mut Vec<Raw>), notify: NotifyType, fault: &str) {
+    let (mut attack, mut auth) = Attack::half_open(Pair::usual());
+    alter(&mut auth);
+    refused_at(&mut attack, &auth, notify, fault);
+}
+
+fn refused_at(attack: &mut Attack, auth: &[Raw], notify: NotifyType, fault: &str) {
+    let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
+    let message = attack.forger.seal(&header, auth);
+    let answers = attack.give(&message);
+    assert_eq!(answers.len(), 1, "{fault}");
+    let (_, answer) = attack.forger.open(&answers[0]);
+    assert_eq!(answer.len(), 1, "{fault}: nothing but the refusal");
+    assert_eq!(notifies(&answer)[0].0, notify, "{fault}");
+    assert_eq!(attack.count(fault), 1, "{fault}: {:?}", attack.pair.right.events);
+    assert!(
+        !attack
+            .pair
+            .right
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::IkeUp { .. } | Event::ChildUp(_)))
+    );
+    assert!(matches!(attack.pair.right.downs()[..], [Down::Fault(_)]));
+    attack.check_gone();
+    // CVE-2024-2357: nor when it comes again.
+    assert!(attack.give(&message).is_empty());
+    assert_eq!(attack.count("unknown-spi"), 1);
+    assert_eq!(attack.pair.right.ike.due(), None);
+}
+
+#[test]
+fn the_true_one_is_taken() {
+    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    let answer = attack.ask(ExchangeType::IKE_AUTH, &auth);
+    let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
+    use PayloadType as P;
+    assert_eq!(kinds, [P::ID_R, P::AUTH, P::SA, P::TS_I, P::TS_R]);
+    attack.check_alive();
+    assert_eq!(attack.pair.right.children().len(), 1);
+}
+
+#[test]
+fn each_payload_missing_or_twice() {
+    let syntax = NotifyType::INVALID_SYNTAX;
+    for kind in [PayloadType::ID_I, PayloadType::SA, PayloadType::TS_I, PayloadType::TS_R] {
+        check_refused(|auth| *auth = without(auth, kind), syntax, "payload-missing");
+    }
+    let single = [
+        PayloadType::ID_I,
+        PayloadType::ID_R,
+        PayloadType::AUTH,
+        PayloadType::SA,
+        PayloadType::TS_I,
+        PayloadType::TS_R,
+    ];
+    for kind in single {
+        let double = |auth: &mut Vec<Raw>| {
+            let again = auth.iter().find(|payload| payload.kind == kind).unwrap().clone();
+            auth.push(again);
+        };
+        check_refused(double, syntax, "payload-twice");
+    }
+    // Who the responder is to be may be left open.
+    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    assert_eq!(
+        attack.ask(ExchangeType::IKE_AUTH, &without(&auth, PayloadType::ID_R))[0].kind,
+        PayloadType::ID_R
+    );
+}
+
+#[test]
+fn an_unknown_critical_payload() {
+    check_refused(
+        |auth| auth.push(Raw::critical(99)),
+        NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD,
+        "unsupported-critical-payload",
+    );
+}
+
+#[test]
+fn cve_2021_45079_without_auth_there_is_no_ike_sa() {
+    check_refused(|auth| *auth = without(auth, PayloadType::AUTH), FAILED, "auth-method");
+    // EAP-Success of whoever begins, with nothing proved.
+    let eap = |auth: &mut Vec<Raw>| {
+        *auth = without(auth, PayloadType::AUTH);
+        auth.push(Raw::new(PayloadType::EAP, &[3, 1, 0, 4]));
+    };
+    check_refused(eap, FAILED, "auth-method");
+}
+
+#[test]
+fn proofs_that_are_none() {
+    let auth = |alter: fn(&mut Vec<u8>), fault| {
+        check_refused(|auth| *auth = altered(auth, PayloadType::AUTH, alter), FAILED, fault);
+    };
+    auth(|body| *body.last_mut().unwrap() ^= 1, "auth-mismatch");
+    auth(|body| body.truncate(body.len() - 1), "auth-mismatch");
+    auth(|body| body.push(0), "auth-mismatch");
+    auth(|body| body.truncate(5), "auth-mismatch");
+    for method in [0, 1, 3, 9, 14, 255] {
+        let other = |auth: &mut Vec<Raw>| {
+            *auth = altered(auth, PayloadType::AUTH, |body| {
+                *body = [&[method, 0, 0, 0][..], &[1, 7, 7, 7, 7]].concat();
+            });
+        };
+        check_refused(other, FAILED, "auth-method");
+    }
+}
+
+#[test]
+fn a_proof_of_another_session() {
+    let (_, old) = Attack::half_open(Pair::usual());
+    let mut pair = Pair::usual();
+    pair.left = Side::new(LEFT, 77, connection("left", "right"));
+    let (mut attack, auth) = Attack::half_open(pair);
+    let old = old.into_iter().find(|payload| payload.kind == PayloadType::AUTH).unwrap();
+    let replayed = altered(&auth, PayloadType::AUTH, |body| body.clone_from(&old.body));
+    assert_ne!(replayed, auth);
+    refused_at(&mut attack, &replayed, FAILED, "auth-mismatch");
+}
+
+#[test]
+fn cve_2024_2357_no_secret_leaves_nothing_behind() {
+    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    attack.pair.right.keys.0 = None;
+    refused_at(&mut attack, &auth, FAILED, "no-shared-key");
+    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    attack.pair.right.keys.0 = Some(SecretBytes::new(b"another key"));
+    refused_at(&mut attack, &auth, FAILED, "auth-mismatch");
+}
+
+#[test]
+fn identities_that_are_not_meant() {
+    let id = |kind, body: &[u8]| {
+        let body = body.to_vec();
+        move |auth: &mut Vec<Raw>| *auth = altered(auth, kind, |id| id.clone_from(&body))
+    };
+    check_refused(id(PayloadType::ID_I, b"\x02\0\0\0leftt"), FAILED, "no-peer");
+    check_refused(id(PayloadType::ID_I, b"\x0b\0\0\0left"), FAILED, "no-peer");
+    check_refused(id(PayloadType::ID_R, b"\x02\0\0\0somebody"), FAILED, "no-peer");
+    check_refused(id(PayloadType::ID_R, b"\xc9\0\0\0somebody"), FAILED, "identity-type");
+    // The same name, written another way: it is found, but AUTH covers the bytes.
+    check_refused(id(PayloadType::ID_I, b"\x02\0\0\0LEFT"), FAILED, "auth-mismatch");
+    check_refused(id(PayloadType::ID_I, b"\x02\0\0\x01left"), FAILED, "auth-mismatch");
+}
+
+#[test]
+fn cve_2023_38711_identities_of_every_type() {
+    for kind in 0..=255 {
+        for name in [&b"left"[..], &[0; 16], b"\x30\x00", b""] {
+            let (mut attack, auth) = Attack::half_open(Pair::usual());
+            let auth = altered(&auth, PayloadType::ID_I, |id| *id = [&[kind, 0, 0, 0], name].concat());
+            if kind == 2 && name == b"left" {
+                continue;
+            }
+            let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
+            let message = attack.forger.seal(&header, &auth);
+            let answers = attack.give(&message);
+            let (_, answer) = attack.forger.open(&answers[0]);
+            let refusal = notifies(&answer)[0].0;
+            assert!([FAILED, NotifyType::INVALID_SYNTAX].contains(&refusal), "{kind}: {refusal}");
+            attack.check_gone();
+        }
+    }
+}
+
+#[test]
+fn a_child_sa_that_is_refused_does_not_end_the_ike_sa() {
+    let refuse = |kind, alter: fn(&mut Vec<u8>), notify, fault| {
+        let (mut attack, auth) = Attack::half_open(Pair::usual());
+        let answer = attack.ask(ExchangeType::IKE_AUTH, &altered(&auth, kind, alter));
+        let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
+        assert_eq!(kinds, [PayloadType::ID_R, PayloadType::AUTH, PayloadType::NOTIFY]);
+        assert_eq!(notifies(&answer), [(notify, vec![])]);
+        assert_eq!((attack.count(fault), attack.pair.right.children().len()), (1, 0));
+        assert!(attack.pair.right.host.reserved.is_empty());
+        attack.check_alive();
+    };
+    let ts = |body: &mut Vec<u8>| body[12..20].fill(9);
+    refuse(PayloadType::TS_I, ts, NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
+    refuse(PayloadType::TS_R, ts, NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
+    let ah = |body: &mut Vec<u8>| {
+        *body = crate::first_request::proposal(1, 2, &[0, 0, 0, 7], &[(3, 12, &[]), (5, 0, &[])]);
+    };
+    refuse(PayloadType::SA, ah, NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
+}
+
+#[test]
+fn without_a_child_sa_where_that_is_allowed() {
+    let bare = |auth: &[Raw]| {
+        without(&without(&without(auth, PayloadType::SA), PayloadType::TS_I), PayloadType::TS_R)
+    };
+    for (childless, taken) in [(Childless::Never, false), (Childless::Allow, true), (Childless::Force, true)]
+    {
+        let mut right = connection("right", "left");
+        right.childless = childless;
+        let (mut attack, auth) = Attack::half_open(Pair::new(connection("left", "right"), right));
+        if taken {
+            assert_eq!(attack.ask(ExchangeType::IKE_AUTH, &bare(&auth)).len(), 2);
+            attack.check_alive();
+        } else {
+            refused_at(&mut attack, &bare(&auth), NotifyType::INVALID_SYNTAX, "childless-refused");
+        }
+    }
+    let mut right = connection("right", "left");
+    right.childless = Childless::Force;
+    let (mut attack, auth) = Attack::half_open(Pair::new(connection("left", "right"), right));
+    refused_at(&mut attack, &auth, NotifyType::INVALID_SYNTAX, "childless-refused");
+}
+
+#[test]
+fn an_answer_for_which_there_is_no_room_leaks_nothing() {
+    let mut failed = 0;
+    // So long a name that the answer to IKE_AUTH is longer than that to IKE_SA_INIT.
+    let name = Identity::Fqdn("r".repeat(200));
+    for message_bytes in 250..450 {
+        let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
+        left.remote.id = IdPattern::Exactly(name.clone());
+        right.local.id = Some(name.clone());
+        let mut pair = Pair::new(left, right.clone());
+        let settings = Settings { message_bytes, ..Settings::SERVER };
+        pair.right = Side::with(settings, RIGHT, 2, right);
+        pair.left.initiate(pair.now);
+        pair.run();
+        assert!(pair.right.leaked().is_empty(), "{message_bytes}");
+        failed += usize::from(pair.right.downs().len() == 1);
+    }
+    assert!(failed > 10, "IKE_AUTH fails for want of room: {failed}");
+}
+
+/// The left side waits for IKE_AUTH; with the true answer, opened, and somebody who can change it.
+fn auth_sent() -> (Pair, Forger, Vec<Raw>) {
+    let mut pair = Pair::usual();
+    pair.left.ike.tell_keys(true);
+    pair.left.initiate(pair.now);
+    pair.right_takes_all();
+    pair.left_takes_all();
+    pair.right_takes_all();
+    let forger = Forger::against(&pair.left);
+    let answer = pair.right.sent.pop_front().unwrap();
+    let (_, payloads) = forger.open(&answer.message);
+    (pair, forger, payloads)
+}
+
+/// A changed answer ends the attempt, and tells the peer so (RFC 7296 section 2.21.2).
+fn check_rejected(alter: impl FnOnce(&mut Vec<Raw>), fault: StateFault) {
+    let (mut pair, mut forger, mut answer) = auth_sent();
+    alter(&mut answer);
+    let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &answer);
+    let sent = give_left(&mut pair, &message);
+    assert_eq!(sent.len(), 1, "{fault}");
+    let (header, last) = forger.open(&sent[0]);
+    assert_eq!(
+        (header.exchange, header.message_id, header.flags.response),
+        (ExchangeType::INFORMATIONAL, 2, false)
+    );
+    assert_eq!(notifies(&last), [(FAILED, vec![])]);
+    assert_eq!(pair.left.downs(), [Down::Fault(PeerFault::State(fault))]);
+    assert_eq!((count(&pair.left, fault.name()), pair.left.ike.status().count()), (1, 0));
+    assert!(pair.left.leaked().is_empty() && pair.left.children().is_empty());
+    assert!(!pair.left.events.iter().any(|event| matches!(event, Event::IkeUp { .. })));
+    // The right side, which believed it, takes it down.
+    crate::forge::give_right(&mut pair, &sent[0]);
+    assert_eq!(pair.right.downs(), [Down::Refused(FAILED)]);
+    assert_eq!(pair.right.children().len(), 0);
+}
+
+#[test]
+fn responders_that_prove_nothing() {
+    use StateFault as S;
+    check_rejected(|answer| *answer = without(answer, PayloadType::ID_R), S::PayloadMissing);
+    check_rejected(|answer| *answer = without(answer, PayloadType::AUTH), S::PayloadMissing);
+    check_rejected(|answer| answer.clear(), S::PayloadMissing);
+    let alter = |kind, alter: fn(&mut Vec<u8>), fault| {
+        check_rejected(|answer| *answer = altered(answer, kind, alter), fault);
+    };
+    alter(PayloadType::ID_R, |id| id[4] = b'x', S::WrongIdentity);
+    alter(PayloadType::ID_R, |id| id[0] = 3, S::WrongIdentity);
+    alter(PayloadType::ID_R, |id| id[0] = 200, S::IdentityType);
+    alter(PayloadType::AUTH, |auth| auth[9] ^= 1, S::AuthMismatch);
+    alter(PayloadType::AUTH, |auth| auth[0] = 1, S::AuthMethod);
+    // RFC 7296 section 2.16: EAP was not asked for, and success is not a proof.
+    let eap = |answer: &mut Vec<Raw>| {
+        *answer = without(answer, PayloadType::AUTH);
+        answer.push(Raw::new(PayloadType::EAP, &[3, 1, 0, 4]));
+    };
+    check_rejected(eap, S::PayloadMissing);
+}
+
+#[test]
+fn our_own_proof_sent_back() {
+    let mut pair = Pair::usual();
+    pair.left.ike.tell_keys(true);
+    pair.left.initiate(pair.now);
+    pair.right_takes_all();
+    pair.left_takes_all();
+    let mut forger = Forger::against(&pair.left);
+    let ours = forger.open(&pair.left.sent.pop_front().unwrap().message).1;
+    let reflected = altered(&ours, PayloadType::ID_R, |_| {});
+    let reflected = without(&reflected, PayloadType::ID_I);
+    let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &reflected);
+    give_left(&mut pair, &message);
+    assert_eq!(pair.left.downs(), [Down::Fault(StateFault::AuthMismatch.into())]);
+}
+
+#[test]
+fn a_refusal_of_the_peer_is_the_end_without_a_word() {
+    for kind in [FAILED, NotifyType::INVALID_SYNTAX, NotifyType::NO_PROPOSAL_CHOSEN] {
+        let (mut pair, mut forger, _) = auth_sent();
+        let header = forger.header(ExchangeType::IKE_AUTH, 1, true);
+        let message = forger.seal(&header, &[Raw::notify(kind, &[])]);
+        assert!(give_left(&mut pair, &message).is_empty());
+        assert_eq!(pair.left.downs(), [Down::Refused(kind)]);
+        assert!(pair.left.leaked().is_empty());
+    }
+}
+
+#[test]
+fn a_child_sa_that_the_peer_refuses_leaves_the_ike_sa() {
+    let (mut pair, mut forger, answer) = auth_sent();
+    let mut refusal =
+        without(&without(&without(&answer, PayloadType::SA), PayloadType::TS_I), PayloadType::TS_R);
+    refusal.push(Raw::notify(NotifyType::TS_UNACCEPTABLE, &[]));
+    let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &refusal);
+    assert!(give_left(&mut pair, &message).is_empty());
+    assert_eq!(pair.left.ike.status().next().unwrap().state, "established");
+    let failed = |event: &Event| {
+        matches!(event, Event::ChildFailed { why: Down::Refused(NotifyType::TS_UNACCEPTABLE), .. })
+    };
+    assert!(pair.left.events.iter().any(failed));
+    assert!(pair.left.host.reserved.is_empty());
+}
+
+#[test]
+fn a_child_sa_that_was_not_asked_for_ends_everything() {
+    let alter: [(PayloadType, fn(&mut Vec<u8>), StateFault); 4] = [
+        (PayloadType::TS_I, |ts| ts[13] = 0, StateFault::TsNotOffered),
+        (PayloadType::TS_R, |ts| ts[17] = 255, StateFault::TsNotOffered),
+        (PayloadType::SA, |sa| sa[4] = 7, StateFault::NotOffered),
+        (PayloadType::SA, |sa| sa[8..12].fill(0), StateFault::ZeroSpi),
+    ];
+    for (kind, alter, fault) in alter {
+        let (mut pair, mut forger, answer) = auth_sent();
+        let answer = altered(&answer, kind, alter);
+        let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &answer);
+        let sent = give_left(&mut pair, &message);
+        assert_eq!(forger.open(&sent[0]).1, [Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])], "{fault}");
+        assert_eq!((count(&pair.left, fault.name()), pair.left.children().len()), (1, 0));
+        let message = forger.seal(&forger.header(ExchangeType::INFORMATIONAL, 2, true), &[]);
+        give_left(&mut pair, &message);
+        assert_eq!(pair.left.downs(), [Down::Fault(fault.into())]);
+        assert!(pair.left.leaked().is_empty());
+    }
+}

@@ -1,0 +1,356 @@
+//! CREATE_CHILD_SA and INFORMATIONAL of a peer that has the keys (RFC 7296 sections 1.3, 1.4, 2.25).
+
+use crate::first_request::{proposal, sa_of};
+use crate::forge::{Attack, Raw, altered, notifies, without};
+use casemate_ike::{Down, PeerFault, StateFault};
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType, ProtocolId};
+
+const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
+const NO_ESN: (u8, u16, &[u8]) = (5, 0, &[]);
+
+/// A request for a Child SA of the usual networks, as the left side would make it.
+pub(crate) fn child_request(spi: u32) -> Vec<Raw> {
+    let sa = sa_of(&[proposal(1, 3, &spi.to_be_bytes(), &[GCM128, NO_ESN])]);
+    let ts = |net: [u8; 2]| {
+        let ends = [[net[0], net[1], 0, 0], [net[0], net[1], 255, 255]].concat();
+        [&[1, 0, 0, 0, 7, 0, 0, 16, 0, 0, 255, 255], &ends[..]].concat()
+    };
+    vec![
+        Raw::new(PayloadType::SA, &sa),
+        Raw::new(PayloadType::NONCE, &[7; 32]),
+        Raw::new(PayloadType::TS_I, &ts([10, 1])),
+        Raw::new(PayloadType::TS_R, &ts([10, 2])),
+    ]
+}
+
+fn rekey_sa(protocol: u8, spi: &[u8]) -> Raw {
+    Raw::notify_of(ProtocolId(protocol), NotifyType::REKEY_SA, spi, &[])
+}
+
+/// A request that is refused with this, and the IKE SA goes on with its one Child SA.
+fn check_refused(attack: &mut Attack, request: &[Raw], (notify, fault): (NotifyType, &str)) {
+    let before = attack.count(fault);
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, request);
+    assert_eq!(notifies(&answer).first().map(|(kind, _)| *kind), Some(notify), "{fault}: {answer:?}");
+    assert_eq!(answer.len(), 1);
+    assert_eq!(attack.count(fault), before + 1, "{fault}");
+    assert_eq!(attack.pair.right.children().len(), 1);
+    assert!(attack.pair.right.leaked().is_empty(), "{fault}");
+    attack.check_alive();
+}
+
+/// A request that is not even well formed: fatal in both peers (RFC 7296 section 2.21.3).
+fn check_fatal(request: &[Raw], fault: &str) {
+    let mut attack = Attack::established();
+    let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 2, false);
+    let message = attack.forger.seal(&header, request);
+    let answers = attack.give(&message);
+    let (_, answer) = attack.forger.open(&answers[0]);
+    assert_eq!(notifies(&answer), [(NotifyType::INVALID_SYNTAX, vec![])], "{fault}");
+    assert_eq!(attack.count(fault), 1, "{fault}");
+    assert!(matches!(attack.pair.right.downs()[..], [Down::Fault(_)]));
+    assert_eq!(attack.pair.right.children().len(), 0);
+    attack.check_gone();
+}
+
+#[test]
+fn the_forged_request_is_a_good_one() {
+    let mut attack = Attack::established();
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0x77));
+    let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
+    assert_eq!(kinds, [PayloadType::SA, PayloadType::NONCE, PayloadType::TS_I, PayloadType::TS_R]);
+    assert_eq!(attack.pair.right.children().len(), 2);
+    attack.check_alive();
+}
+
+#[test]
+fn each_payload_missing_or_twice() {
+    for payload in child_request(0x77) {
+        check_fatal(&without(&child_request(0x77), payload.kind), "payload-missing");
+        check_fatal(&[child_request(0x77), vec![payload]].concat(), "payload-twice");
+    }
+}
+
+#[test]
+fn an_unknown_critical_payload_is_named_and_nothing_ends() {
+    let mut attack = Attack::established();
+    let request = [child_request(0x77), vec![Raw::critical(201)]].concat();
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notifies(&answer), [(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![201])]);
+    // The critical bit of a known payload is ignored, and so is an unknown payload without it.
+    let mut known = child_request(0x77);
+    known.iter_mut().for_each(|payload| payload.critical = true);
+    known.insert(0, Raw::new(PayloadType(200), &[]));
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &known);
+    assert_eq!(answer[0].kind, PayloadType::SA);
+    assert_eq!(attack.pair.right.children().len(), 2);
+    assert_eq!(attack.count("unsupported-critical-payload"), 1);
+}
+
+#[test]
+fn proposals() {
+    let with = |transforms: &[(u8, u16, &[u8])], protocol, spi: &[u8]| {
+        let body = sa_of(&[proposal(1, protocol, spi, transforms)]);
+        altered(&child_request(1), PayloadType::SA, |sa| sa.clone_from(&body))
+    };
+    let spi = &7u32.to_be_bytes()[..];
+    let refused = (NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
+    let mut attack = Attack::established();
+    // CVE-2024-3652: a key of no length, of AES-GCM and of AES-GMAC; an unknown type; AH, which is not configured.
+    check_refused(&mut attack, &with(&[(1, 20, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
+    check_refused(&mut attack, &with(&[(1, 21, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
+    check_refused(&mut attack, &with(&[GCM128, NO_ESN, (99, 1, &[])], 3, spi), refused);
+    check_refused(&mut attack, &with(&[GCM128, (3, 12, &[]), NO_ESN], 3, spi), refused);
+    check_refused(&mut attack, &with(&[GCM128, (5, 7, &[])], 3, spi), refused);
+    check_refused(&mut attack, &with(&[(3, 12, &[]), NO_ESN], 2, spi), refused);
+    check_fatal(&with(&[GCM128, NO_ESN], 3, &[]), "proposal-spi-size");
+    check_fatal(&with(&[GCM128, NO_ESN], 3, &[0; 8]), "proposal-spi-size");
+    // RFC 7296 section 3.3.3 wants ESN; without it 32 bits are meant.
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &with(&[GCM128], 3, spi));
+    assert_eq!(answer[0].kind, PayloadType::SA);
+    assert!(!attack.pair.right.children()[1].suite.esn);
+}
+
+#[test]
+fn cve_2023_30570_an_spi_of_a_refused_negotiation_can_be_used() {
+    let mut attack = Attack::established();
+    let refused = altered(&child_request(0x77), PayloadType::TS_I, |ts| ts[12..].fill(9));
+    let unacceptable = (NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
+    for _ in 0..3 {
+        check_refused(&mut attack, &refused, unacceptable);
+    }
+    for id in 2..5 {
+        let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0x77));
+        assert_eq!(answer[0].kind, PayloadType::SA);
+        assert_eq!(attack.pair.right.children().len(), id);
+    }
+    assert!(attack.pair.right.leaked().is_empty());
+    let spis = |attack: &Attack| {
+        let mut spis: Vec<_> = attack.pair.right.children().iter().map(|up| up.inbound.spi).collect();
+        spis.sort();
+        spis.dedup();
+        spis.len()
+    };
+    assert_eq!(spis(&attack), 4, "ours are never the same");
+}
+
+#[test]
+fn cve_2023_23009_traffic_selectors_that_are_none() {
+    let ts = |alter: fn(&mut Vec<u8>), fault| {
+        check_fatal(&altered(&child_request(0x77), PayloadType::TS_I, alter), fault);
+    };
+    ts(|ts| ts[0] = 0, "selector-count");
+    ts(|ts| ts[0] = 2, "selector-count");
+    ts(|ts| ts[0] = 255, "selector-count");
+    ts(|ts| ts[7] = 0, "selector-length");
+    ts(|ts| ts[7] = 15, "selector-length");
+    ts(|ts| ts[7] = 255, "selector-length");
+    ts(|ts| ts[12..16].fill(255), "selector-addresses");
+    ts(|ts| ts.truncate(4), "selector-count");
+    ts(|ts| ts.truncate(3), "body-truncated");
+}
+
+#[test]
+fn cve_2023_38710_rekey_sa_of_every_protocol_and_length() {
+    for protocol in [0, 1, 4, 255] {
+        for len in [0, 1, 8] {
+            let mut attack = Attack::established();
+            let request = [vec![rekey_sa(protocol, &vec![1; len])], child_request(0x77)].concat();
+            let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 2, false);
+            let message = attack.forger.seal(&header, &request);
+            let answers = attack.give(&message);
+            let (_, answer) = attack.forger.open(&answers[0]);
+            let kind = notifies(&answer)[0].0;
+            assert!(
+                kind == NotifyType::INVALID_SYNTAX || kind == NotifyType::CHILD_SA_NOT_FOUND,
+                "{protocol}, {len}: {kind}"
+            );
+            let ups = attack
+                .pair
+                .right
+                .events
+                .iter()
+                .filter(|event| matches!(event, casemate_ike::Event::ChildUp(_)));
+            assert_eq!(ups.count(), 1, "nothing new");
+            assert!(attack.pair.right.leaked().is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_spi_that_is_not_there_is_not_replaced() {
+    let mut attack = Attack::established();
+    let ours = attack.pair.right.children()[0].inbound.spi.get();
+    // RFC 7296 section 1.3.3: the SPI is the one that the peer receives with, and not ours.
+    for (protocol, spi) in
+        [(3, 0x1234_5678), (3, ours ^ 0x8000_0000), (2, attack.pair.right.children()[0].outbound.spi.get())]
+    {
+        let request = [vec![rekey_sa(protocol, &spi.to_be_bytes())], child_request(0x77)].concat();
+        let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request);
+        let notify = Notify::parse(&answer[0].body).unwrap();
+        assert_eq!(notify.kind, NotifyType::CHILD_SA_NOT_FOUND);
+        assert_eq!((notify.protocol.0, notify.spi), (protocol, &spi.to_be_bytes()[..]));
+        attack.check_alive();
+    }
+    assert_eq!(attack.count("child-not-found"), 3);
+    assert_eq!(attack.pair.right.children().len(), 1);
+    assert!(attack.pair.right.leaked().is_empty());
+}
+
+#[test]
+fn what_is_being_closed_or_replaced_is_not_replaced_again() {
+    let mut attack = Attack::established();
+    let (id, spi) = (attack.pair.right.children()[0].id, attack.pair.right.children()[0].outbound.spi.get());
+    let request = |new| [vec![rekey_sa(3, &spi.to_be_bytes())], child_request(new)].concat();
+    // Once is right, twice is not.
+    assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &request(0x77))[0].kind, PayloadType::SA);
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request(0x78));
+    assert_eq!(notifies(&answer), [(NotifyType::TEMPORARY_FAILURE, vec![])]);
+    assert_eq!(attack.pair.right.children().len(), 2);
+    let mut attack = Attack::established();
+    let now = attack.pair.now;
+    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(id, Down::Local, env));
+    attack.pair.right.sent.clear();
+    check_refused(&mut attack, &request(0x77), (NotifyType::TEMPORARY_FAILURE, "busy"));
+}
+
+#[test]
+fn an_ike_sa_is_not_replaced_while_a_child_sa_is() {
+    let mut attack = Attack::established();
+    let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
+    attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+    attack.pair.right.sent.clear();
+    let sa = sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
+    let ke = [&[0, 31, 0, 0][..], &[9; 32]].concat();
+    let request = vec![
+        Raw::new(PayloadType::SA, &sa),
+        Raw::new(PayloadType::NONCE, &[7; 32]),
+        Raw::new(PayloadType::KE, &ke),
+    ];
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request);
+    assert_eq!(notifies(&answer), [(NotifyType::TEMPORARY_FAILURE, vec![])]);
+    assert_eq!((attack.count("busy"), attack.pair.right.ike.status().count()), (1, 1));
+    attack.check_alive();
+}
+
+#[test]
+fn successors_that_cannot_be() {
+    let request = |spi: &[u8], ke: &[u8]| {
+        let sa = sa_of(&[proposal(1, 1, spi, &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
+        vec![
+            Raw::new(PayloadType::SA, &sa),
+            Raw::new(PayloadType::NONCE, &[7; 32]),
+            Raw::new(PayloadType::KE, ke),
+        ]
+    };
+    let x25519 = |fill| [&[0, 31, 0, 0][..], &[fill; 32]].concat();
+    let good = request(&[1; 8], &x25519(9));
+    let mut attack = Attack::established();
+    assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &good)[0].kind, PayloadType::SA);
+    assert_eq!(attack.pair.right.ike.status().count(), 2);
+    check_fatal(&request(&[1; 8], &x25519(0)), "ke-value");
+    check_fatal(&request(&[1; 4], &x25519(9)), "proposal-spi-size");
+    check_fatal(&without(&good, PayloadType::KE), "payload-missing");
+    check_fatal(&without(&good, PayloadType::NONCE), "payload-missing");
+    let mut attack = Attack::established();
+    let p256 = [&[0, 19, 0, 0][..], &[9; 64]].concat();
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request(&[1; 8], &p256));
+    assert_eq!(notifies(&answer), [(NotifyType::INVALID_KE_PAYLOAD, vec![0, 31])]);
+    attack.check_alive();
+    assert_eq!(attack.pair.right.ike.status().count(), 1);
+}
+
+#[test]
+fn more_child_sas_than_there_may_be() {
+    let mut attack = Attack::established();
+    for spi in 1..64 {
+        assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(spi))[0].kind, PayloadType::SA);
+    }
+    let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(64));
+    assert_eq!(notifies(&answer), [(NotifyType::NO_ADDITIONAL_SAS, vec![])]);
+    assert_eq!((attack.count("child-limit"), attack.pair.right.children().len()), (1, 64));
+    assert!(attack.pair.right.leaked().is_empty());
+}
+
+#[test]
+fn cve_2023_38712_several_delete_payloads() {
+    let mut attack = Attack::established();
+    assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0x77))[0].kind, PayloadType::SA);
+    let ups = attack.pair.right.children();
+    let theirs: Vec<u32> = ups.iter().map(|up| up.outbound.spi.get()).collect();
+    let ours: Vec<u32> = ups.iter().map(|up| up.inbound.spi.get()).collect();
+    // Our own SPIs and unknown ones name nothing.
+    let strange = [Raw::delete(&[0x1234_5678, 0]), Raw::delete(&[ours[0] ^ 0x4000_0000]), Raw::delete(&[])];
+    assert_eq!(attack.ask(ExchangeType::INFORMATIONAL, &strange), []);
+    assert_eq!(attack.pair.right.children().len(), 2);
+    // The same twice, in one payload and in two, is deleted once.
+    let deletes =
+        [Raw::delete(&[theirs[0], theirs[0]]), Raw::delete(&[theirs[0], 0x77, 0x77]), Raw::delete(&[0x77])];
+    let answer = attack.ask(ExchangeType::INFORMATIONAL, &deletes);
+    assert_eq!(answer, [Raw::delete(&[ours[0], ours[1]])]);
+    assert_eq!(attack.pair.right.children().len(), 0);
+    attack.check_alive();
+}
+
+#[test]
+fn what_we_close_ourselves_is_not_named_in_the_answer() {
+    let mut attack = Attack::established();
+    let (now, up) = (attack.pair.now, attack.pair.right.children()[0].clone());
+    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+    attack.pair.right.sent.clear();
+    // RFC 7296 section 1.4.1.
+    assert_eq!(attack.ask(ExchangeType::INFORMATIONAL, &[Raw::delete(&[up.outbound.spi.get()])]), []);
+    assert_eq!(attack.pair.right.children().len(), 0);
+    // The answer to ours is still taken, and closes nothing a second time.
+    let header = attack.forger.header(ExchangeType::INFORMATIONAL, 0, true);
+    let message = attack.forger.seal(&header, &[]);
+    assert!(attack.give(&message).is_empty());
+    attack.check_alive();
+}
+
+#[test]
+fn an_answer_of_invalid_syntax_is_the_end() {
+    let mut attack = Attack::established();
+    let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
+    attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+    attack.pair.right.sent.clear();
+    let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
+    let message = attack.forger.seal(&header, &[Raw::notify(NotifyType::INVALID_SYNTAX, &[])]);
+    // RFC 7296 section 2.21.3: without an explicit Delete payload.
+    assert!(attack.give(&message).is_empty());
+    assert_eq!(attack.pair.right.downs(), [Down::Refused(NotifyType::INVALID_SYNTAX)]);
+    attack.check_gone();
+}
+
+#[test]
+fn answers_that_chose_what_was_not_offered() {
+    let alter: [(fn(&mut Vec<Raw>), StateFault); 5] = [
+        (|a| *a = altered(a, PayloadType::SA, |sa| sa[4] = 9), StateFault::NotOffered),
+        (|a| *a = altered(a, PayloadType::TS_I, |ts| ts[12] = 9), StateFault::TsNotOffered),
+        (|a| a.push(Raw::notify(NotifyType::USE_TRANSPORT_MODE, &[])), StateFault::NotOffered),
+        (|a| *a = without(a, PayloadType::NONCE), StateFault::PayloadMissing),
+        (|a| *a = altered(a, PayloadType::SA, |sa| sa[8..12].fill(0)), StateFault::ZeroSpi),
+    ];
+    for (alter, fault) in alter {
+        let mut attack = Attack::established();
+        let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
+        attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+        attack.pair.right.sent.clear();
+        let mut answer = child_request(0x77);
+        // To the right side, TSi is its own.
+        answer[2] = Raw::new(PayloadType::TS_I, &answer[3].body);
+        answer[3] = Raw::new(PayloadType::TS_R, &child_request(1)[2].body);
+        alter(&mut answer);
+        let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
+        let message = attack.forger.seal(&header, &answer);
+        // What the peer has now, only the end of everything takes away.
+        let sent = attack.give(&message);
+        let (_, last) = attack.forger.open(&sent[0]);
+        assert_eq!(last, [Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])], "{fault}");
+        let header = attack.forger.header(ExchangeType::INFORMATIONAL, 1, true);
+        let message = attack.forger.seal(&header, &[]);
+        attack.give(&message);
+        assert_eq!(attack.pair.right.downs(), [Down::Fault(PeerFault::State(fault))]);
+        attack.check_gone();
+    }
+}

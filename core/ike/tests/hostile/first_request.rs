@@ -1,0 +1,392 @@
+//! IKE_SA_INIT of strangers at a responder (RFC 7296 sections 1.2, 2.5, 2.6, 2.7 and 2.21.1).
+
+use crate::forge::{
+    Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
+};
+use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use casemate_ike::{Down, Path, Settings};
+use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType, PayloadType, Version};
+use std::time::Duration;
+
+/// The right side takes a changed request; its answers, and the counter.
+fn try_request(alter: impl FnOnce(&mut Header, &mut Vec<Raw>), fault: &str) -> Vec<Vec<u8>> {
+    let mut pair = Pair::usual();
+    let request = first_request(&mut pair);
+    let (mut header, mut payloads) = read_plain(&request);
+    alter(&mut header, &mut payloads);
+    let answers = give_right(&mut pair, &plain(&header, &payloads));
+    assert_eq!(count(&pair.right, fault), 1, "{:?}", pair.right.events);
+    assert_eq!(pair.right.ike.status().count(), 0, "nothing is kept of it");
+    // The true one is still welcome.
+    assert_eq!(give_right(&mut pair, &request).len(), 1);
+    assert_eq!(pair.right.ike.status().count(), 1);
+    answers
+}
+
+/// The only notification of the only answer.
+fn only_notify(answers: &[Vec<u8>]) -> (NotifyType, Vec<u8>) {
+    assert_eq!(answers.len(), 1);
+    let (header, payloads) = read_plain(&answers[0]);
+    assert!(header.flags.response && !header.flags.initiator && header.message_id == 0);
+    assert_eq!(header.spi_r, IkeSpi::NONE);
+    assert_eq!(payloads.len(), 1);
+    notifies(&payloads).remove(0)
+}
+
+#[test]
+fn another_major_version() {
+    let answers = try_request(|header, _| header.version = Version(0x30), "higher-major-version");
+    assert_eq!(only_notify(&answers), (NotifyType::INVALID_MAJOR_VERSION, vec![]));
+    assert_eq!(read_plain(&answers[0]).0.version, Version::V2);
+    let silent = try_request(|header, _| header.version = Version(0x10), "lower-major-version");
+    assert!(silent.is_empty());
+    let response = |header: &mut Header, _: &mut Vec<Raw>| {
+        header.version = Version(0x30);
+        header.flags.response = true;
+    };
+    assert!(try_request(response, "higher-major-version").is_empty());
+    // RFC 7296 section 2.5: the minor version is ignored.
+    let mut pair = Pair::usual();
+    let (header, payloads) = read_plain(&first_request(&mut pair));
+    let minor = plain(&Header { version: Version(0x2f), ..header }, &payloads);
+    assert!(read_plain(&give_right(&mut pair, &minor)[0]).1.iter().any(|p| p.kind == PayloadType::SA));
+}
+
+#[test]
+fn headers_that_begin_nothing() {
+    let silent = |alter: fn(&mut Header), fault| {
+        assert!(try_request(|header, _| alter(header), fault).is_empty());
+    };
+    silent(|header| header.spi_i = IkeSpi::NONE, "zero-spi");
+    silent(|header| header.spi_r = IkeSpi(7), "unknown-spi");
+    silent(|header| header.message_id = 1, "message-id");
+    silent(|header| header.message_id = u32::MAX, "message-id");
+    silent(|header| header.flags.initiator = false, "message-id");
+    silent(|header| header.flags.response = true, "unknown-spi");
+    for exchange in [ExchangeType::IKE_AUTH, ExchangeType::CREATE_CHILD_SA, ExchangeType::INFORMATIONAL] {
+        assert!(try_request(|header, _| header.exchange = exchange, "unknown-spi").is_empty());
+    }
+}
+
+#[test]
+fn lengths_of_the_header() {
+    for (claimed, fault) in [(0, "message-length"), (27, "message-length"), (28, "bytes-behind-message")] {
+        wrong_length(|_| claimed, fault);
+    }
+    wrong_length(|len| len + 1, "message-truncated");
+    wrong_length(|_| u32::MAX, "message-truncated");
+    wrong_length(|len| len - 1, "bytes-behind-message");
+}
+
+fn wrong_length(claim: impl Fn(u32) -> u32, fault: &str) {
+    let mut pair = Pair::usual();
+    let mut request = first_request(&mut pair);
+    let len = u32::try_from(request.len()).unwrap();
+    request[24..28].copy_from_slice(&claim(len).to_be_bytes());
+    assert!(give_right(&mut pair, &request).is_empty());
+    assert_eq!((count(&pair.right, fault), pair.right.ike.status().count()), (1, 0), "{fault}");
+}
+
+#[test]
+fn each_payload_missing_or_twice() {
+    for kind in [PayloadType::SA, PayloadType::KE, PayloadType::NONCE] {
+        // RFC 7296 section 2.21.1, 3.10.1: a stranger is not told what is wrong with its syntax.
+        let missing = try_request(|_, payloads| *payloads = without(payloads, kind), "payload-missing");
+        assert!(missing.is_empty());
+        let double = |_: &mut Header, payloads: &mut Vec<Raw>| {
+            let again = payloads.iter().find(|payload| payload.kind == kind).unwrap().clone();
+            payloads.push(again);
+        };
+        assert!(try_request(double, "payload-twice").is_empty());
+    }
+}
+
+#[test]
+fn an_unknown_critical_payload() {
+    let answers =
+        try_request(|_, payloads| payloads.push(Raw::critical(200)), "unsupported-critical-payload");
+    assert_eq!(only_notify(&answers), (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![200]));
+}
+
+#[test]
+fn unknown_payloads_are_passed_over_up_to_a_limit() {
+    let many = |count| (0..count).map(|_| Raw::new(PayloadType(200), &[])).collect::<Vec<_>>();
+    assert!(try_request(|_, payloads| payloads.extend(many(300)), "too-many-payloads").is_empty());
+    let mut pair = Pair::usual();
+    let (header, mut payloads) = read_plain(&first_request(&mut pair));
+    payloads.splice(0..0, many(100));
+    assert_eq!(give_right(&mut pair, &plain(&header, &payloads)).len(), 1);
+    assert_eq!(pair.right.ike.status().count(), 1);
+}
+
+#[test]
+fn public_values_that_are_none() {
+    let ke = |alter: fn(&mut Vec<u8>), fault| {
+        let answers = try_request(|_, payloads| *payloads = altered(payloads, PayloadType::KE, alter), fault);
+        assert!(answers.is_empty());
+    };
+    // RFC 8031 section 3.2, RFC 7748 section 6.1: an all-zero shared secret is refused.
+    ke(|body| body[4..].fill(0), "ke-value");
+    ke(|body| body.truncate(4), "ke-length");
+    ke(|body| body.truncate(35), "ke-length");
+    ke(|body| body.push(0), "ke-length");
+    ke(|body| body.truncate(3), "body-truncated");
+}
+
+#[test]
+fn another_group_is_named() {
+    // MODP-768 is no group of ours, and the value is of it: which one is wanted is told.
+    let answers = try_request(
+        |_, payloads| {
+            *payloads = altered(payloads, PayloadType::KE, |body| {
+                *body = [&[0, 1, 0, 0][..], &[7; 96]].concat();
+            });
+        },
+        "ke-method",
+    );
+    assert_eq!(only_notify(&answers), (NotifyType::INVALID_KE_PAYLOAD, vec![0, 31]));
+}
+
+/// The only proposal of an SA payload: protocol 1, no SPI, these transforms (type, number, attributes).
+pub(crate) fn sa(number: u8, transforms: &[(u8, u16, &[u8])]) -> Vec<u8> {
+    sa_of(&[proposal(number, 1, &[], transforms)])
+}
+
+pub(crate) fn proposal(number: u8, protocol: u8, spi: &[u8], transforms: &[(u8, u16, &[u8])]) -> Vec<u8> {
+    let last = transforms.len() - 1;
+    let each = transforms.iter().enumerate().flat_map(|(at, (kind, id, attributes))| {
+        let more = if at == last { 0 } else { 3 };
+        let len = u16::try_from(8 + attributes.len()).unwrap().to_be_bytes();
+        [&[more, 0], &len[..], &[*kind, 0], &id.to_be_bytes(), attributes].concat()
+    });
+    let count = u8::try_from(transforms.len()).unwrap();
+    let body: Vec<u8> = [number, protocol, u8::try_from(spi.len()).unwrap(), count]
+        .into_iter()
+        .chain(spi.to_vec())
+        .chain(each)
+        .collect();
+    let len = u16::try_from(4 + body.len()).unwrap().to_be_bytes();
+    [&[0, 0], &len[..], &body].concat()
+}
+
+pub(crate) fn sa_of(proposals: &[Vec<u8>]) -> Vec<u8> {
+    let mut all = proposals.to_vec();
+    let last = all.len() - 1;
+    all[..last].iter_mut().for_each(|proposal| proposal[0] = 2);
+    all.concat()
+}
+
+const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
+const PRF: (u8, u16, &[u8]) = (2, 5, &[]);
+const X25519: (u8, u16, &[u8]) = (4, 31, &[]);
+
+/// What the right side chooses of these proposals: the body of its SA payload.
+fn choice(body: &[u8]) -> Vec<u8> {
+    let mut pair = Pair::usual();
+    let (header, payloads) = read_plain(&first_request(&mut pair));
+    let payloads = altered(&payloads, PayloadType::SA, |sa| *sa = body.into());
+    let answers = give_right(&mut pair, &plain(&header, &payloads));
+    let (_, answer) = read_plain(&answers[0]);
+    answer.into_iter().find(|payload| payload.kind == PayloadType::SA).expect("a choice").body
+}
+
+fn refused(body: &[u8], fault: &str) -> Vec<Vec<u8>> {
+    try_request(|_, payloads| *payloads = altered(payloads, PayloadType::SA, |sa| *sa = body.into()), fault)
+}
+
+#[test]
+fn proposals_that_suit() {
+    // The method of the public value that is there comes first.
+    let plain = sa(1, &[X25519, GCM128, PRF]);
+    assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519])), plain);
+    // RFC 7296 section 3.3: INTEG NONE with a combined-mode cipher is the same as none.
+    assert_eq!(choice(&sa(1, &[GCM128, (3, 0, &[]), PRF, X25519])), plain);
+    // A transform of another key length, of an unknown number, or with an unknown attribute is passed over.
+    let strange: &[u8] = &[0x80, 14, 0, 128, 0x80, 99, 0, 1];
+    for other in [(1, 20, &[0x80, 14, 0, 0][..]), (1, 999, &[]), (1, 20, strange)] {
+        assert_eq!(choice(&sa(1, &[other, GCM128, PRF, X25519])), plain);
+    }
+    // The second one, if the first does not suit: with its number.
+    let weak = proposal(1, 1, &[], &[(1, 3, &[]), (2, 2, &[]), (3, 2, &[]), (4, 2, &[])]);
+    let good = proposal(2, 1, &[], &[X25519, GCM128, PRF]);
+    assert_eq!(choice(&sa_of(&[weak, good.clone()])), good);
+    // An additional key exchange that may be none (RFC 9370).
+    assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519, (6, 0, &[]), (6, 35, &[])])), plain);
+}
+
+#[test]
+fn proposals_that_do_not_suit() {
+    let none = (NotifyType::NO_PROPOSAL_CHOSEN, vec![]);
+    let not_chosen: [&[(u8, u16, &[u8])]; 8] = [
+        &[(1, 20, &[]), PRF, X25519],
+        &[(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), PRF, X25519],
+        &[GCM128, (3, 12, &[]), PRF, X25519],
+        &[(1, 12, &[0x80, 14, 0, 128]), PRF, X25519],
+        &[(1, 12, &[0x80, 14, 0, 128]), (3, 0, &[]), PRF, X25519],
+        &[GCM128, X25519],
+        &[GCM128, PRF],
+        &[GCM128, PRF, X25519, (99, 1, &[])],
+    ];
+    for transforms in not_chosen {
+        let answers = refused(&sa(1, transforms), "no-proposal-chosen");
+        assert_eq!(only_notify(&answers), none, "{transforms:?}");
+    }
+    assert!(refused(&sa(2, &[GCM128, PRF, X25519]), "first-proposal").is_empty());
+    assert!(refused(&[], "no-proposal").is_empty());
+}
+
+#[test]
+fn cve_2024_3652_a_key_length_of_zero_is_not_chosen() {
+    for id in [20, 12, 21] {
+        let answers = refused(&sa(1, &[(1, id, &[0x80, 14, 0, 0]), PRF, X25519]), "no-proposal-chosen");
+        assert_eq!(only_notify(&answers).0, NotifyType::NO_PROPOSAL_CHOSEN);
+    }
+}
+
+#[test]
+fn cve_2016_5391_no_type_of_transform_can_be_left_out() {
+    let all = [GCM128, PRF, X25519];
+    for left_out in 0..all.len() {
+        let some: Vec<_> = (0..all.len()).filter(|at| *at != left_out).map(|at| all[at]).collect();
+        assert_eq!(
+            only_notify(&refused(&sa(1, &some), "no-proposal-chosen")).0,
+            NotifyType::NO_PROPOSAL_CHOSEN
+        );
+    }
+}
+
+#[test]
+fn a_repeated_request_has_the_same_answer_and_a_changed_one_none() {
+    let mut pair = Pair::usual();
+    let request = first_request(&mut pair);
+    let answer = give_right(&mut pair, &request);
+    assert_eq!(give_right(&mut pair, &request), answer);
+    let (header, mut payloads) = read_plain(&request);
+    payloads.push(Raw::new(PayloadType::VENDOR, b"other"));
+    assert!(give_right(&mut pair, &plain(&header, &payloads)).is_empty());
+    assert_eq!((count(&pair.right, "message-id"), pair.right.ike.status().count()), (1, 1));
+    // And the exchange goes on.
+    pair.right.sent.clear();
+    let answers = answer.into_iter().collect::<Vec<_>>();
+    crate::forge::give_left(&mut pair, &answers[0]).into_iter().for_each(|auth| {
+        assert_eq!(give_right(&mut pair, &auth).len(), 1);
+    });
+    pair.right.sent.clear();
+    assert_eq!(pair.right.children().len(), 1);
+}
+
+#[test]
+fn strangers_to_whom_no_connection_belongs() {
+    let mut pair = Pair::usual();
+    let request = first_request(&mut pair);
+    let path = Path { local: (pair.right.addr, 500).into(), remote: "192.0.2.99:500".parse().unwrap() };
+    let answers = give_on(&mut pair, &request, path);
+    assert_eq!(only_notify(&answers).0, NotifyType::NO_PROPOSAL_CHOSEN);
+    assert_eq!((count(&pair.right, "no-connection"), pair.right.ike.status().count()), (1, 0));
+}
+
+/// A right side with narrow limits, and requests with ever new SPIs.
+struct Flood {
+    pair: Pair,
+    request: (Header, Vec<Raw>),
+}
+
+impl Flood {
+    fn new(half_open: usize, cookie_threshold: usize) -> Self {
+        let settings = Settings { half_open, cookie_threshold, ..Settings::SERVER };
+        let mut pair = Pair::usual();
+        pair.right = Side::with(settings, RIGHT, 2, connection("right", "left"));
+        let request = read_plain(&first_request(&mut pair));
+        Self { pair, request }
+    }
+
+    fn message(&self, spi: u64, cookie: Option<&[u8]>) -> Vec<u8> {
+        let (header, mut payloads) = self.request.clone();
+        let cookie = cookie.map(|cookie| Raw::notify(NotifyType::COOKIE, cookie));
+        payloads.splice(0..0, cookie);
+        plain(&Header { spi_i: IkeSpi(spi), ..header }, &payloads)
+    }
+
+    fn ask(&mut self, spi: u64, cookie: Option<&[u8]>) -> Vec<Vec<u8>> {
+        let message = self.message(spi, cookie);
+        give_right(&mut self.pair, &message)
+    }
+
+    fn cookie(&mut self, spi: u64) -> Vec<u8> {
+        let (kind, cookie) = only_notify(&self.ask(spi, None));
+        assert_eq!(kind, NotifyType::COOKIE);
+        cookie
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.pair.now = self.pair.now.after(Duration::from_secs(seconds));
+    }
+}
+
+#[test]
+fn a_flood_has_to_show_cookies_and_then_meets_the_limit() {
+    let mut flood = Flood::new(4, 2);
+    assert_eq!([flood.ask(1, None).len(), flood.ask(2, None).len()], [1, 1]);
+    let cookie = flood.cookie(3);
+    assert!((1..=64).contains(&cookie.len()), "RFC 7296 section 2.6");
+    assert_eq!(count(&flood.pair.right, "cookie"), 1);
+    assert_eq!(flood.pair.right.ike.status().count(), 2);
+    assert_eq!(read_plain(&flood.ask(3, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
+    let other = flood.cookie(4);
+    assert_ne!(other, cookie);
+    assert_eq!(read_plain(&flood.ask(4, Some(&other))[0]).1[0].kind, PayloadType::SA);
+    assert!(flood.ask(5, None).is_empty(), "four are four");
+    assert_eq!(count(&flood.pair.right, "half-open-limit"), 1);
+    assert_eq!(flood.pair.right.ike.status().count(), 4);
+    // One that is known is still answered.
+    assert_eq!(flood.ask(1, None).len(), 1);
+}
+
+#[test]
+fn cookies_that_are_not_for_this_request() {
+    let mut flood = Flood::new(100, 0);
+    let cookie = flood.cookie(1);
+    let mut wrong = cookie.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    let again = |answers: Vec<Vec<u8>>| assert_eq!(only_notify(&answers).0, NotifyType::COOKIE);
+    again(flood.ask(1, Some(&wrong)));
+    again(flood.ask(1, Some(&cookie[..cookie.len() - 1])));
+    again(flood.ask(2, Some(&cookie)));
+    let (message, local) = (flood.message(1, Some(&cookie)), (flood.pair.right.addr, 500).into());
+    let elsewhere = Path { local, remote: (flood.pair.left.addr, 501).into() };
+    again(give_on(&mut flood.pair, &message, elsewhere));
+    // Another nonce.
+    let (header, payloads) = flood.request.clone();
+    let mut payloads = altered(&payloads, PayloadType::NONCE, |nonce| nonce[0] ^= 1);
+    payloads.insert(0, Raw::notify(NotifyType::COOKIE, &cookie));
+    again(give_right(&mut flood.pair, &plain(&Header { spi_i: IkeSpi(1), ..header }, &payloads)));
+    assert_eq!(flood.pair.right.ike.status().count(), 0);
+    assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
+}
+
+#[test]
+fn cookies_grow_old() {
+    let mut flood = Flood::new(100, 0);
+    let cookie = flood.cookie(1);
+    flood.pass(119);
+    assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
+    flood.pass(1);
+    assert_eq!(only_notify(&flood.ask(2, Some(&cookie))).0, NotifyType::COOKIE);
+    let mut flood = Flood::new(100, 0);
+    let cookie = flood.cookie(1);
+    flood.pass(120);
+    assert_eq!(only_notify(&flood.ask(1, Some(&cookie))).0, NotifyType::COOKIE);
+}
+
+#[test]
+fn what_stays_half_open_ends() {
+    let mut flood = Flood::new(2, 100);
+    assert_eq!([flood.ask(1, None).len(), flood.ask(2, None).len(), flood.ask(3, None).len()], [1, 1, 0]);
+    flood.pair.left = Side::new(LEFT, 1, connection("left", "right"));
+    flood.pair.pass(Duration::from_secs(29));
+    assert_eq!(flood.pair.right.ike.status().count(), 2);
+    flood.pair.pass(Duration::from_secs(1));
+    assert_eq!(flood.pair.right.downs(), [Down::Dead, Down::Dead]);
+    assert_eq!(flood.pair.right.ike.due(), None);
+    assert_eq!(flood.ask(3, None).len(), 1, "there is room again");
+}

@@ -1,0 +1,210 @@
+//! Answers to IKE_SA_INIT that are forged or wrong, at an initiator (RFC 7296 sections 2.6, 2.7 and 2.21.1).
+
+use crate::first_request::{proposal, sa, sa_of};
+use crate::forge::{Raw, altered, count, first_request, give_left, give_right, plain, read_plain, without};
+use crate::pair::Pair;
+use casemate_ike::{Down, StateFault};
+use casemate_wire::ike::{Header, IkeSpi, NotifyType, PayloadType, Version};
+use std::time::Duration;
+
+/// The left side has sent its first request; with the true answer to it.
+fn begun() -> (Pair, Vec<u8>, Vec<u8>) {
+    let mut pair = Pair::usual();
+    let request = first_request(&mut pair);
+    let answer = give_right(&mut pair, &request).remove(0);
+    (pair, request, answer)
+}
+
+/// A refusal that a stranger made up, who saw the request.
+fn refusal(request: &[u8], notify: Raw) -> Vec<u8> {
+    let (mut header, _) = read_plain(request);
+    header.flags.response = true;
+    header.flags.initiator = false;
+    plain(&header, &[notify])
+}
+
+/// Something wrong comes first; the true answer still wins.
+fn check_true_one_wins(forged: &[u8], fault: Option<&str>) {
+    let (mut pair, _, answer) = begun();
+    assert!(give_left(&mut pair, forged).is_empty());
+    if let Some(fault) = fault {
+        assert_eq!(count(&pair.left, fault), 1, "{fault}: {:?}", pair.left.events);
+    }
+    pair.pass(Duration::from_millis(900));
+    let auth = give_left(&mut pair, &answer);
+    assert_eq!(auth.len(), 1, "{fault:?}");
+    let auth = give_right(&mut pair, &auth[0]);
+    assert!(give_left(&mut pair, &auth[0]).is_empty());
+    pair.check_children(1);
+}
+
+#[test]
+fn the_true_answer_wins_over_forged_ones() {
+    let (_, request, answer) = begun();
+    for kind in [
+        NotifyType::NO_PROPOSAL_CHOSEN,
+        NotifyType::INVALID_SYNTAX,
+        FAILED,
+        NotifyType::INVALID_MAJOR_VERSION,
+    ] {
+        check_true_one_wins(&refusal(&request, Raw::notify(kind, &[])), None);
+    }
+    let (header, payloads) = read_plain(&answer);
+    let changed = |alter: &dyn Fn(&mut Header, &mut Vec<Raw>)| {
+        let (mut header, mut payloads) = (header, payloads.clone());
+        alter(&mut header, &mut payloads);
+        plain(&header, &payloads)
+    };
+    check_true_one_wins(&changed(&|h, _| h.spi_r = IkeSpi::NONE), Some("zero-spi"));
+    check_true_one_wins(&changed(&|h, _| h.message_id = 1), Some("wrong-exchange"));
+    check_true_one_wins(&changed(&|h, _| h.version = Version(0x30)), Some("higher-major-version"));
+    check_true_one_wins(&changed(&|h, _| h.flags.initiator = true), Some("unknown-spi"));
+    check_true_one_wins(&changed(&|h, _| h.flags.response = false), Some("wrong-exchange"));
+    check_true_one_wins(&changed(&|h, _| h.spi_i.0 ^= 1), Some("unknown-spi"));
+    for kind in [PayloadType::SA, PayloadType::KE, PayloadType::NONCE] {
+        check_true_one_wins(&changed(&|_, p| *p = without(p, kind)), Some("payload-missing"));
+    }
+    check_true_one_wins(&changed(&|_, p| p.push(p[0].clone())), Some("payload-twice"));
+    check_true_one_wins(&changed(&|_, p| p.push(Raw::critical(99))), Some("unsupported-critical-payload"));
+    check_true_one_wins(
+        &changed(&|_, p| *p = altered(p, PayloadType::KE, |ke| ke.truncate(20))),
+        Some("ke-length"),
+    );
+    let p256 = |ke: &mut Vec<u8>| *ke = [&[0, 19, 0, 0][..], &[7; 64]].concat();
+    check_true_one_wins(&changed(&|_, p| *p = altered(p, PayloadType::KE, p256)), Some("ke-method"));
+}
+
+const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
+
+#[test]
+fn choices_that_were_not_offered() {
+    let (_, _, answer) = begun();
+    let (header, payloads) = read_plain(&answer);
+    let (gcm, prf, x25519): (_, (u8, u16, &[u8]), (u8, u16, &[u8])) =
+        ((1, 20, &[0x80, 14, 0, 128][..]), (2, 5, &[]), (4, 31, &[]));
+    let two = sa_of(&[proposal(1, 1, &[], &[gcm, prf, x25519]), proposal(2, 1, &[], &[gcm, prf, x25519])]);
+    let choices = [
+        two,
+        sa(0, &[gcm, prf, x25519]),
+        sa(3, &[gcm, prf, x25519]),
+        // The number of the other proposal.
+        sa(2, &[gcm, prf, x25519]),
+        // CVE-2024-3652: no key length, and one of zero.
+        sa(1, &[(1, 20, &[]), prf, x25519]),
+        sa(1, &[(1, 20, &[0x80, 14, 0, 0]), prf, x25519]),
+        sa(1, &[(1, 20, &[0x80, 14, 0, 192]), prf, x25519]),
+        sa(1, &[gcm, (2, 2, &[]), x25519]),
+        sa(1, &[gcm, prf, (4, 2, &[])]),
+        sa(1, &[gcm, prf]),
+        sa(1, &[gcm, x25519]),
+        // Two of one type leave it open.
+        sa(1, &[gcm, (1, 20, &[0x80, 14, 1, 0]), prf, x25519]),
+        sa(1, &[gcm, prf, x25519, (9, 9, &[])]),
+        sa(1, &[(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), prf, x25519]),
+    ];
+    for choice in choices {
+        let wrong = altered(&payloads, PayloadType::SA, |sa| sa.clone_from(&choice));
+        check_true_one_wins(&plain(&header, &wrong), Some("not-offered"));
+    }
+}
+
+#[test]
+fn a_refusal_counts_when_nothing_better_comes() {
+    let (mut pair, request, answer) = begun();
+    give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::NO_PROPOSAL_CHOSEN, &[])));
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(pair.left.ike.status().count(), 1);
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(pair.left.downs(), [Down::Refused(NotifyType::NO_PROPOSAL_CHOSEN)]);
+    assert!(give_left(&mut pair, &answer).is_empty());
+    assert_eq!(count(&pair.left, "unknown-spi"), 1);
+    assert!(pair.left.leaked().is_empty());
+}
+
+#[test]
+fn a_cookie_after_a_forged_refusal_does_not_shorten_the_wait() {
+    let (mut pair, request, _) = begun();
+    give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::NO_PROPOSAL_CHOSEN, &[])));
+    let again = give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::COOKIE, b"true")));
+    assert_eq!(again.len(), 1);
+    pair.now = pair.now.after(Duration::from_millis(1_900));
+    let now = pair.now;
+    pair.left.with_env(now, |ike, env| ike.tick(env));
+    assert_eq!(pair.left.downs(), []);
+}
+
+#[test]
+fn answers_from_another_address_are_none() {
+    let (mut pair, _, answer) = begun();
+    let path =
+        casemate_ike::Path { local: (pair.left.addr, 500).into(), remote: "192.0.2.66:500".parse().unwrap() };
+    let mut bytes = answer.clone();
+    pair.left.with_env(pair.now, |ike, env| ike.receive(&mut bytes, path, env));
+    assert_eq!((count(&pair.left, "stray-response"), pair.left.sent.len()), (1, 0));
+    assert_eq!(give_left(&mut pair, &answer).len(), 1);
+}
+
+#[test]
+fn vpp_336eac8_a_second_answer_changes_nothing() {
+    let (mut pair, _, answer) = begun();
+    let auth = give_left(&mut pair, &answer);
+    assert!(give_left(&mut pair, &answer).is_empty());
+    let (header, payloads) = read_plain(&answer);
+    let other = plain(&Header { spi_r: IkeSpi(9), ..header }, &payloads);
+    assert!(give_left(&mut pair, &other).is_empty());
+    assert_eq!((count(&pair.left, "stray-response"), count(&pair.left, "unknown-spi")), (1, 1));
+    let done = give_right(&mut pair, &auth[0]);
+    give_left(&mut pair, &done[0]);
+    assert!(give_left(&mut pair, &answer).is_empty());
+    pair.check_children(1);
+}
+
+#[test]
+fn a_cookie_is_given_back_in_front_and_the_rest_is_the_same() {
+    let (mut pair, request, _) = begun();
+    let again = give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::COOKIE, &[5; 64])));
+    let (header, payloads) = read_plain(&again[0]);
+    assert_eq!(payloads[0], Raw::notify(NotifyType::COOKIE, &[5; 64]));
+    // RFC 7296 section 2.6.
+    assert_eq!((header.message_id, &payloads[1..]), (0, &read_plain(&request).1[..]));
+}
+
+#[test]
+fn cookies_without_end_end() {
+    let (mut pair, request, _) = begun();
+    for round in 0..8u8 {
+        let forged = refusal(&request, Raw::notify(NotifyType::COOKIE, &[round; 8]));
+        assert_eq!(give_left(&mut pair, &forged).len(), 1, "{round}");
+    }
+    for _ in 0..20 {
+        let forged = refusal(&request, Raw::notify(NotifyType::COOKIE, &[99; 8]));
+        assert!(give_left(&mut pair, &forged).is_empty());
+    }
+    assert_eq!(count(&pair.left, "too-many-retries"), 20);
+    pair.pass(Duration::from_secs(2));
+    assert_eq!(pair.left.downs(), [Down::Fault(StateFault::TooManyRetries.into())]);
+}
+
+#[test]
+fn another_group_is_tried_only_if_it_was_offered() {
+    let ask = |pair: &mut Pair, request: &[u8], group: &[u8]| {
+        give_left(pair, &refusal(request, Raw::notify(NotifyType::INVALID_KE_PAYLOAD, group)))
+    };
+    let (mut pair, request, _) = begun();
+    // MODP-1024, one that nobody knows, and the one that was sent already: no answer, and the attempt waits.
+    assert!(ask(&mut pair, &request, &[0, 2]).is_empty());
+    assert!(ask(&mut pair, &request, &[255, 255]).is_empty());
+    assert!(ask(&mut pair, &request, &[0, 31]).is_empty());
+    assert_eq!(count(&pair.left, "not-offered"), 3);
+    let again = ask(&mut pair, &request, &[0, 19]);
+    let (_, payloads) = read_plain(&again[0]);
+    let ke = payloads.iter().find(|payload| payload.kind == PayloadType::KE).unwrap();
+    assert_eq!((&ke.body[..4], ke.body.len()), (&[0, 19, 0, 0][..], 68));
+    // To and fro, it is bounded.
+    for round in 0..20u8 {
+        ask(&mut pair, &request, &[0, [31, 19][usize::from(round % 2)]]);
+    }
+    assert!(count(&pair.left, "too-many-retries") >= 16);
+    pair.pass(Duration::from_secs(3));
+    assert_eq!(pair.left.ike.status().count(), 0);
+}
