@@ -14,7 +14,7 @@ const AT_A_TIME: u32 = 32;
 /// How long to wait for the responder before it is looked whether something is to be repeated.
 const WAIT: Duration = Duration::from_millis(20);
 /// Nothing that is measured takes so long.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// RFC 7296 section 3.1: in front of an IKE message on the port that it shares with ESP.
 const MARKER: [u8; 4] = [0; 4];

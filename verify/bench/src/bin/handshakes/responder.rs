@@ -10,7 +10,6 @@ use std::process::Command;
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// What charon shall load: verify/interop has the same list.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
@@ -29,7 +28,7 @@ pub(crate) enum Program {
     Charon(PathBuf),
 }
 
-/// A responder at work.
+/// A responder at work; dropping it ends it.
 pub(crate) struct Responder {
     daemon: Background,
 }
@@ -125,10 +124,10 @@ fn start_charon(programs: &Path, netns: &Netns, directory: &Path) -> Result<Resp
     Ok(Responder { daemon })
 }
 
-/// No log, no cookies, and no limit for half-open SAs of one address.
+/// No log, no cookies, and no limit for half-open SAs of one address. To charon, zero is a low threshold.
 fn charon_conf(uri: &str) -> String {
     format!(
-        "charon-systemd {{\n load = {PLUGINS}\n cookie_threshold = 0\n cookie_threshold_ip = 0\n block_threshold = 0\n \
+        "charon-systemd {{\n load = {PLUGINS}\n cookie_threshold = 100000\n cookie_threshold_ip = 100000\n block_threshold = 100000\n \
          half_open_timeout = 300\n plugins {{\n vici {{\n socket = {uri}\n }}\n \
          kernel-libipsec {{\n allow_peer_ts = yes\n }}\n }}\n \
          journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n }}\n}}\n\
@@ -152,11 +151,6 @@ impl Responder {
         let read = |name: &str| fs::read_to_string(process.join(name)).map_err(Error::in_front(name));
         let (stat, status) = (read("stat")?, read("status")?);
         usage(&stat, &status).ok_or_else(|| Error::new(format!("/proc/PID/stat and status: {stat} {status}")))
-    }
-
-    /// Ends it.
-    pub(crate) fn stop(self) -> Result<()> {
-        self.daemon.stop(STOP_LIMIT).map(drop)
     }
 }
 

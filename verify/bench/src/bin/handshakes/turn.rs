@@ -61,7 +61,6 @@ fn turn(program: &Program, count: u32, directory: &Path) -> Result<Turn> {
     let words = ["--cpu-list", "0", &own, "--load", &file, &count.to_string()];
     let output = run(&initiators, LIMIT, "taskset", &words)?;
     let after = responder.usage()?;
-    responder.stop()?;
     let seconds: f64 = match output.status {
         0 => output.stdout.trim().parse().map_err(Error::in_front(output.stdout.trim()))?,
         _ => return Err(Error::new(output.stdout)),
