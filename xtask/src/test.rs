@@ -9,8 +9,8 @@ use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
 As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
-cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the kernel matrix (interop) and a
-smoke run of the fuzz targets.";
+cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the simulator, the matrices against
+strongSwan and a Linux kernel (interop) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
@@ -24,8 +24,14 @@ pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     workspace(stages);
     match packages.and_then(|()| interop::unavailable().map_or(Ok(()), |why| Err(why.into()))) {
-        Ok(()) => stages.run("test: kernel matrix", || interop::run(&[])),
-        Err(why) => stages.left_out("test: kernel matrix", &why),
+        Ok(()) => {
+            stages.run("test: strongSwan matrix", || interop::run(&["--strongswan".into()]));
+            stages.run("test: kernel matrix", || interop::run(&[]));
+        }
+        Err(why) => {
+            stages.left_out("test: strongSwan matrix", &why);
+            stages.left_out("test: kernel matrix", &why);
+        }
     }
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&["--smoke".into()])),

@@ -64,7 +64,7 @@ pub(crate) fn letter(packet: &[u8], at: usize) -> Option<Letter> {
     let (src, dst, udp_at) = match version(packet).ok()? {
         IpVersion::V4 => {
             let ip = Ipv4::parse(packet).ok()?;
-            (IpAddr::from(ip.src()), IpAddr::from(ip.dst()), usize::from(ip.header_len()))
+            (IpAddr::from(ip.src()), IpAddr::from(ip.dst()), ip.header_len())
         }
         IpVersion::V6 => {
             let ip = Ipv6::parse(packet).ok()?;

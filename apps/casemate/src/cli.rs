@@ -73,7 +73,7 @@ looked at, and lifetimes do not count, because nobody knows what passed before t
 const DEMO_EXAMPLES: &str = "\
 Examples:
   casemate demo
-  casemate demo --keep seen && casemate inspect seen/wire.pcapng --xfrm seen/left.xfrm
+  casemate demo --keep seen && casemate inspect seen/wire.pcapng --xfrm seen/states.xfrm
 
 It takes some ten seconds and leaves nothing behind but DIR. It needs root, or user namespaces, in which it is root.";
 

@@ -5,9 +5,9 @@
 //! has been seen to find some. Leaves nothing behind: /run is private, and namespaces and programs end with this process.
 
 mod casemate;
+mod conf;
 mod host;
 mod keep;
-mod keys;
 mod report;
 mod speed;
 mod traffic;
@@ -17,9 +17,9 @@ use crate::cli::DemoArgs;
 use crate::failure::Failure;
 use casemate::{Casemate, PROGRAM};
 use casemate_linux::netns::{self, Echo};
+use conf::{CONNECTIONS, Shared};
 use host::{Host, Side, two_hosts};
 use keep::Keep;
-use keys::Keys;
 use report::Report;
 use speed::Speed;
 use std::fmt::Display;
@@ -44,8 +44,8 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let keep = args.keep.as_deref().map(Keep::open).transpose()?;
     netns::isolate().map_err(|error| no_namespaces(&error))?;
     may_make_tun()?;
-    let keys = Keys::fresh()?;
-    write_files(&keys).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
+    let shared = Shared::fresh()?;
+    write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
     println!("Casemate demo: two hosts, a wire between them, and what can be read on it.");
     let mut report = Report::new();
@@ -61,7 +61,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     report.say(speed::table(&plain, &tunnel));
     report.end();
     match keep {
-        Some(keep) => keep.fill(&keys, &clear, &protected),
+        Some(keep) => keep.fill(Path::new(SCRATCH), &clear, &protected),
         None => {
             println!("`casemate demo --keep DIR` keeps the recordings and the keys to look at.");
             Ok(())
@@ -95,10 +95,11 @@ fn may_make_tun() -> Result<(), Failure> {
     })
 }
 
-fn write_files(keys: &Keys) -> io::Result<()> {
-    fs::create_dir_all(SCRATCH)?;
+fn write_files(shared: &Shared) -> io::Result<()> {
     for side in [Side::Left, Side::Right] {
-        fs::write(Path::new(SCRATCH).join(format!("{side}.xfrm")), keys.file_for(side))?;
+        let directory = Path::new(SCRATCH).join(side.to_string());
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join("swanctl.conf"), shared.conf_for(side))?;
     }
     Ok(())
 }
@@ -147,8 +148,9 @@ impl Stage {
     fn start_both(&self, report: &mut Report) -> Result<(Casemate, Casemate), Failure> {
         report.step("With Casemate on both hosts");
         report.say(
-            "Both are told the same fresh keys: ESP in tunnel mode with AES-256-GCM, extended sequence\n\
-             numbers, replay protection; one SA for each direction, over IPv4 and over IPv6.",
+            "Both have a swanctl.conf with the same pre-shared key. They negotiate all other keys with\n\
+             IKEv2: X25519, then ESP in tunnel mode with AES-256-GCM, extended sequence numbers and replay\n\
+             protection; one connection over IPv4 and one over IPv6.",
         );
         let start = Instant::now();
         let left = Casemate::start(&self.left, Path::new(SCRATCH))?;
@@ -157,10 +159,21 @@ impl Stage {
             true,
             format!("`casemate run` is ready on both after {} ms", start.elapsed().as_millis()),
         )?;
+        self.agree(report)?;
         for warning in left.warnings() {
             report.say(format!("note  {warning}"));
         }
         Ok((left, right))
+    }
+
+    /// Waits until both sides have agreed on keys.
+    fn agree(&self, report: &Report) -> Result<(), Failure> {
+        let start = Instant::now();
+        for name in CONNECTIONS {
+            Casemate::initiate(&self.left, name)?;
+        }
+        let what = "IKEv2 has made an IKE SA and a Child SA over each IP version";
+        report.check(true, format!("{what}, {} ms later", start.elapsed().as_millis()))
     }
 
     fn with_casemate(&self, report: &mut Report) -> Result<Recording, Failure> {
@@ -188,14 +201,15 @@ impl Stage {
         self.no_answers(report)?;
         let recording = recorder.finish()?;
         report.say(format!("On the wire: {}.", recording.summary()));
-        let (esp, clear, secret) =
-            (recording.count(Kind::Esp), recording.count(Kind::Clear), recording.holding(SECRET));
+        let (ike, clear, secret) =
+            (recording.count(Kind::Ike), recording.count(Kind::Clear), recording.holding(SECRET));
         report.check(
-            recording.lost == 0 && esp > 0 && clear == 0 && secret == 0,
-            format!("{esp} packets of ESP asked in vain, {clear} left in clear"),
+            recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
+            format!("{ike} messages of IKEv2 asked in vain for new keys, {clear} packets left in clear"),
         )?;
-        report.say("It comes back, with the same keys and the counters that it had kept:");
+        report.say("It comes back, and they negotiate anew:");
         let casemate = Casemate::start(&self.right, Path::new(SCRATCH))?;
+        self.agree(report)?;
         self.all_answers(report)?;
         Ok(casemate)
     }
@@ -273,7 +287,7 @@ impl Stage {
 /// The other side of the proof: whoever has the keys finds the letter in what was recorded.
 fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure> {
     let [capture, opened, keys] =
-        ["wire.pcapng", "opened.pcapng", "right.xfrm"].map(|name| Path::new(SCRATCH).join(name));
+        ["wire.pcapng", "opened.pcapng", "right/keys/states.xfrm"].map(|name| Path::new(SCRATCH).join(name));
     let failed = |error: io::Error| Failure::failed(format!("demo: inspection: {error}"));
     fs::File::create(&capture).and_then(|file| recording.write(file)).map_err(failed)?;
     let mut command = Command::new(PROGRAM);
@@ -282,7 +296,7 @@ fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure>
     let said = String::from_utf8_lossy(&output.stderr);
     let summary = said.lines().last().unwrap_or_default();
     let verdict = format!("{} ok", recording.count(Kind::Esp));
-    let whole = output.status.success() && summary.ends_with(&verdict) && !summary.contains("drop");
+    let whole = output.status.success() && summary.contains(&verdict) && !summary.contains("drop");
     report.check(whole, format!("`casemate inspect` opens them with the keys: {verdict}"))?;
     let found = contains(&fs::read(&opened).map_err(failed)?, SECRET);
     report.check(found, "and there the letter can be read")

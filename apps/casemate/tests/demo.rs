@@ -28,10 +28,10 @@ fn every_check_holds_and_the_capture_opens() {
 
     let inspect = |capture: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-        command.arg("inspect").arg(directory.join(capture)).arg("--xfrm").arg(directory.join("left.xfrm"));
+        command.arg("inspect").arg(directory.join(capture)).arg("--xfrm").arg(directory.join("states.xfrm"));
         String::from_utf8(command.output().unwrap().stderr).unwrap()
     };
-    assert!(inspect("wire.pcapng").trim_end().ends_with(" ok"), "{}", inspect("wire.pcapng"));
+    assert!(inspect("wire.pcapng").trim_end().contains(" ok"), "{}", inspect("wire.pcapng"));
     assert!(!inspect("clear.pcapng").contains(" ok"), "{}", inspect("clear.pcapng"));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -97,6 +97,12 @@ impl Children {
         replaced.or_else(|| self.lineages.values().find(is_like)).map(|lineage| lineage.reqid)
     }
 
+    /// Whether there is a Child SA of this child of this connection.
+    pub(crate) fn is_up(&self, connection: &str, child: &str) -> bool {
+        let is_it = |known: &Installed| known.connection.name == connection && known.config.name == child;
+        self.known.values().any(is_it)
+    }
+
     /// What a Child SA was made of.
     pub(crate) fn origin(&self, id: ChildId) -> Option<(Arc<Connection>, Arc<Child>)> {
         self.known.get(&id).map(|child| (child.connection.clone(), child.config.clone()))

@@ -317,7 +317,8 @@ impl Endpoint {
 
     /// A trap may be sprung again.
     fn rearm(&mut self, connection: &str, child: Option<&str>) {
-        self.traps.rearm(connection, child);
+        let children = &self.children;
+        self.traps.rearm(connection, child, |child| children.is_up(connection, child));
         self.datapath.ask_again();
     }
 
@@ -346,7 +347,7 @@ impl Endpoint {
                 let origin = self.children.origin(*id);
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
-                if let Some((connection, child)) = origin.filter(|_| *why != Down::Replaced) {
+                if let Some((connection, child)) = origin {
                     self.rearm(&connection.name, Some(&child.name));
                 }
             }

@@ -90,14 +90,15 @@ impl Traps {
         Some((trap.connection.clone(), trap.child.clone(), packet(flow)))
     }
 
-    /// What was asked for is not there, or no more. `child` of `None` is every one of the connection.
+    /// What was asked for is not there, or no more, unless it `is_up` by its name. `child` of `None` is every one of the
+    /// connection.
     ///
     /// While it is there, nothing else is asked for: a packet that the Child SA does not take, because the peer narrowed it,
     /// would only make another one like it.
-    pub(crate) fn rearm(&mut self, connection: &str, child: Option<&str>) {
+    pub(crate) fn rearm(&mut self, connection: &str, child: Option<&str>, is_up: impl Fn(&str) -> bool) {
         let of_it = self.traps.iter_mut().filter(|trap| trap.connection.name == connection);
         let of_it = of_it.filter(|trap| child.is_none_or(|child| trap.child.name == child));
-        of_it.for_each(|trap| trap.asked = false);
+        of_it.filter(|trap| !is_up(&trap.child.name)).for_each(|trap| trap.asked = false);
     }
 }
 

@@ -325,7 +325,7 @@ impl Ike {
             self.timers.remove(&(at, id));
         }
         for ids in self.shared.peers.values_mut() {
-            ids.retain(|known| *known != id);
+            ids.retain(|(known, _)| *known != id);
         }
         self.shared.peers.retain(|_, ids| !ids.is_empty());
         let connection = sa.head.connection.clone();
@@ -375,7 +375,18 @@ impl Ike {
                 self.act(id, env, IkeSa::proceed);
             }
             Effect::Adopt(id, heritage) => {
-                self.act(id, env, |sa, _| sa.adopt(*heritage));
+                let heir = self.sas.get_mut(&id).and_then(|sa| match &mut sa.state {
+                    State::Established(heir) => Some(heir),
+                    _ => None,
+                });
+                match heir {
+                    Some(heir) => heir.adopt(*heritage),
+                    None => heritage.dissolve(id, Down::Dead, &mut Cx { env, shared: &mut self.shared }),
+                }
+                self.act(id, env, IkeSa::proceed);
+            }
+            Effect::Redundant(id) => {
+                self.act(id, env, IkeSa::await_end);
             }
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });

@@ -50,9 +50,10 @@ impl Pools {
         wanted: Option<IpAddr>,
         to: &Identity,
     ) -> Option<IpAddr> {
-        let pools = self.0.iter_mut().filter(|leases| {
-            leases.pool.addrs.is_ipv4() == v4 && names.iter().any(|name| *name == leases.pool.name)
-        });
+        let pools = self
+            .0
+            .iter_mut()
+            .filter(|leases| leases.pool.addrs.is_ipv4() == v4 && names.contains(&leases.pool.name));
         pools.into_iter().find_map(|leases| leases.lease(wanted, to))
     }
 

@@ -10,7 +10,7 @@ pub(crate) struct Dice(u64);
 impl Dice {
     /// The stream of a seed. Neighbouring seeds have nothing in common.
     pub(crate) fn new(seed: u64) -> Self {
-        let mut dice = Self(seed ^ 0x5EED_0F_CA5E_3A7E);
+        let mut dice = Self(seed ^ 0x005E_ED0F_CA5E_3A7E);
         dice.next();
         dice
     }

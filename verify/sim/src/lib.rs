@@ -1,7 +1,7 @@
 //! Endpoints and a hostile network in virtual time, all of it from one seed.
 //!
-//! [`run`] draws a [`plan`] from the seed, lets the nodes of a [`world`] live through trouble, then through calm, and checks
-//! the invariants of [`watch`] at every step. A failure is repeated by the same seed. [`sabotage`] breaks something on
+//! [`run`] draws a `plan` from the seed, lets the nodes of a `world` live through trouble, then through calm, and checks
+//! the invariants of `watch` at every step. A failure is repeated by the same seed. `sabotage` breaks something on
 //! purpose, to show that it is noticed.
 // Test support: a broken expectation is meant to stop the test, with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -14,6 +14,7 @@ mod node;
 mod plan;
 mod sabotage;
 mod trace;
+mod traffic;
 mod trouble;
 mod watch;
 mod world;

@@ -10,6 +10,10 @@ use casemate_datapath::Unmatched;
 use casemate_ike::config::Connection;
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Longer than any run.
+const LONG: Duration = Duration::from_secs(10_000);
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +74,12 @@ impl Sabotage {
             Self::NoReplayCheck => plan.weather.twice = 200,
             Self::FrozenDice => plan.trouble.restarts = 50,
             Self::NoFirewall | Self::OtherContents | Self::Panic => {}
-            Self::NoLiveness => plan.trouble = Trouble { restarts: 20, ..Trouble::default() },
+            Self::NoLiveness => {
+                // A rekeying would notice as well that the peer has forgotten everything.
+                (plan.style.child_life, plan.style.ike_life) = (LONG, LONG);
+                plan.style.rekey_packets = None;
+                plan.trouble = Trouble { restarts: 20, ..Trouble::default() };
+            }
             Self::BreakBeforeMake => {
                 (plan.weather, plan.trouble) = (Weather::FAIR, Trouble::GENTLE);
             }

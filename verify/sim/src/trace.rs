@@ -30,7 +30,9 @@ pub(crate) fn of_datagram(datagram: &Datagram) -> String {
     let (from, to) = (datagram.from, datagram.to);
     match &datagram.carries {
         Carries::Udp(payload) => format!("{from} -> {to}  {}", of_payload(payload)),
-        Carries::Ip(packet) => format!("{from} -> {to}  IP protocol {}, {} bytes", packet[9], packet.len()),
+        Carries::Ip(packet) => {
+            format!("{from} -> {to}  IP protocol {:?}, {} bytes", packet.get(9), packet.len())
+        }
     }
 }
 

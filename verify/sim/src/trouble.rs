@@ -4,6 +4,7 @@ use crate::dice::Dice;
 use crate::sabotage::Sabotage;
 use crate::watch::Checked;
 use crate::world::World;
+use casemate::{Endpoint, Means};
 use casemate_ike::{ChildId, IkeSaId, IkeStatus};
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ impl World {
         let command = self.dice.pick(&[&REKEYS, ends].concat());
         let ikes = self.nodes[at].ikes();
         if matches!(command, Command::Initiate) {
-            return self.initiate(at);
+            return self.connect_at(at);
         }
         if ikes.is_empty() {
             return Ok(());
@@ -151,43 +152,30 @@ impl World {
         self.drain(at)
     }
 
-    fn initiate(&mut self, at: usize) -> Checked {
-        let connections = self.nodes[at].endpoint().ike().connections().to_vec();
-        let connection = self.dice.pick(&connections);
-        let child = self.dice.pick(&connection.children);
-        let now = self.now();
-        self.trace.say(now, || format!("node {at} is told: Initiate {}", child.name));
-        // A gateway cannot begin with a client whose address it does not know.
-        let _ =
-            self.nodes[at].act(now, |endpoint, means| endpoint.initiate(&connection, Some(&child), means));
-        self.drain(at)
-    }
-
     /// What an administrator does when something is not connected: has it begun.
     pub(crate) fn connect(&mut self) -> Checked {
-        for at in 1..self.nodes.len() {
-            let connections = self.nodes[at].endpoint().ike().connections().to_vec();
-            for connection in connections {
-                let ikes: Vec<_> = self.nodes[at]
-                    .ikes()
-                    .into_iter()
-                    .filter(|ike| ike.connection.name == connection.name)
-                    .collect();
-                if ikes.iter().any(|ike| ike.state == "connecting") {
-                    continue;
-                }
-                let is_up = |name: &str| {
-                    ikes.iter().flat_map(|ike| &ike.children).any(|child| child.child.name == name)
+        (1..self.nodes.len()).try_for_each(|at| self.connect_at(at))
+    }
+
+    fn connect_at(&mut self, at: usize) -> Checked {
+        let connections = self.nodes[at].endpoint().ike().connections().to_vec();
+        for connection in connections {
+            let is_its = |ike: &IkeStatus| ike.connection.name == connection.name;
+            let ikes: Vec<_> = self.nodes[at].ikes().into_iter().filter(is_its).collect();
+            if ikes.iter().any(|ike| ike.state == "connecting") {
+                continue;
+            }
+            let is_up =
+                |name: &str| ikes.iter().flat_map(|ike| &ike.children).any(|child| child.child.name == name);
+            for child in connection.children.iter().filter(|child| !is_up(&child.name)) {
+                let now = self.now();
+                self.trace.say(now, || format!("node {at}: {} is not up", child.name));
+                let begin = |endpoint: &mut Endpoint, means: &mut Means<'_>| {
+                    endpoint.initiate(&connection, Some(child), means)
                 };
-                for child in connection.children.iter().filter(|child| !is_up(&child.name)) {
-                    let now = self.now();
-                    self.trace.say(now, || format!("node {at}: {} is not up", child.name));
-                    let act = |endpoint: &mut casemate::Endpoint, means: &mut casemate::Means<'_>| {
-                        endpoint.initiate(&connection, Some(child), means)
-                    };
-                    let _ = self.nodes[at].act(now, act);
-                    self.drain(at)?;
-                }
+                // A gateway cannot begin with a client whose address it does not know.
+                let _ = self.nodes[at].act(now, begin);
+                self.drain(at)?;
             }
         }
         Ok(())

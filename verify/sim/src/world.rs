@@ -11,11 +11,10 @@ use crate::trace::{self, Trace};
 use crate::watch::{self, Checked, Violation, Watch, violated};
 use crate::{Options, Tally};
 use casemate::Notice;
-use casemate_datapath::{Inbound, Outbound};
+use casemate_datapath::Inbound;
 use casemate_ike::Event;
 use casemate_wire::natt::Natt;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Time between packets of protected hosts.
@@ -25,7 +24,7 @@ const TROUBLE: Duration = Duration::from_secs(1);
 /// Time after which somebody looks whether all is connected.
 const OPERATOR: Duration = Duration::from_secs(5);
 /// After so long, a perfect network has connected everybody.
-const CONNECTED: Duration = Duration::from_secs(20);
+pub(crate) const CONNECTED: Duration = Duration::from_secs(20);
 /// After so much calm, both sides of all SAs agree.
 const CALM: Duration = Duration::from_secs(200);
 /// Within this time of calm there is a moment of rest.
@@ -41,6 +40,8 @@ enum Happening {
     Traffic,
     Trouble,
     Operator,
+    /// A packet for each Child SA, so that traps are sprung.
+    First,
 }
 
 /// Everything.
@@ -108,6 +109,7 @@ impl World {
         self.put(TRAFFIC, Happening::Traffic);
         self.put(TROUBLE, Happening::Trouble);
         self.put(OPERATOR, Happening::Operator);
+        self.put(CONNECTED / 2, Happening::First);
         self.run_for(self.plan.rough)?;
         self.trace.say(self.now, || "calm".into());
         (self.rough, self.weather) = (false, Weather::FAIR);
@@ -169,6 +171,7 @@ impl World {
                 self.put(TRAFFIC, Happening::Traffic);
                 self.send_something()
             }
+            Happening::First => self.send_everything(false),
             Happening::Trouble => {
                 self.put(TROUBLE, Happening::Trouble);
                 let most = config::settings(&self.plan.style).ike_sas;
@@ -213,7 +216,7 @@ impl World {
     }
 
     /// A node puts a datagram on the network.
-    fn send(&mut self, at: usize, datagram: Datagram) {
+    pub(crate) fn send(&mut self, at: usize, datagram: Datagram) {
         let translated = match &mut self.nodes[at].nat {
             Some(nat) => nat.outbound(datagram),
             None => Some(datagram),
@@ -286,77 +289,6 @@ impl World {
         self.drain(at)
     }
 
-    /// A host behind `from` sends a packet to one behind `to`. `child` is whose network they are in.
-    fn offer(&mut self, (from, to, child): (usize, usize, usize), must_arrive: bool) -> Checked {
-        let ends = self.host(from, from, child).zip(self.host(from, to, child));
-        match ends {
-            Some(ends) => self.offer_between(ends, (from, Some(to)), must_arrive),
-            None if must_arrive => violated(format!("nodes {from} and {to} are not connected")),
-            None => Ok(()),
-        }
-    }
-
-    fn offer_between(
-        &mut self,
-        ends: (Ipv4Addr, Ipv4Addr),
-        (from, to): (usize, Option<usize>),
-        must_arrive: bool,
-    ) -> Checked {
-        let (number, packet) = self.watch.ledger.post(ends, (from, to), self.now, must_arrive);
-        let (verdict, packet) = self.nodes[from].outbound(self.now, &packet);
-        self.trace.say(self.now, || {
-            format!("node {from}: packet {number} from {} to {}: {verdict:?}", ends.0, ends.1)
-        });
-        self.drain(from)?;
-        match verdict {
-            Outbound::Send(sealed) => {
-                self.watch.ledger.sent(number)?;
-                let esp = sealed.udp_payload.map_or(20, usize::from);
-                self.watch.sealed_packet(&self.nodes[from], &packet[esp..])?;
-                if self.sabotage == Some(Sabotage::BreakBeforeMake) && number % 50 == 0 {
-                    return Ok(());
-                }
-                self.send(from, node::of_packet(packet, sealed.udp_payload));
-                Ok(())
-            }
-            Outbound::Bypass => violated(format!("node {from} lets packet {number} out in clear")),
-            Outbound::Reassemble | Outbound::Reply(_) | Outbound::Drop(_) => Ok(()),
-        }
-    }
-
-    /// The address of a host that `node` protects, as `viewer` knows it.
-    fn host(&self, viewer: usize, node: usize, child: usize) -> Option<Ipv4Addr> {
-        if !self.plan.style.virtual_addrs || node == 0 {
-            return Some(config::host(node, child, 5));
-        }
-        let peer = if viewer == node { "to0".to_string() } else { format!("to{node}") };
-        let its = |ike: &casemate_ike::IkeStatus| ike.connection.name == peer && !ike.children.is_empty();
-        let addrs = self.nodes[viewer].ikes().into_iter().rfind(its)?.virtual_addrs;
-        addrs.iter().find_map(|addr| match addr {
-            std::net::IpAddr::V4(addr) => Some(*addr),
-            std::net::IpAddr::V6(_) => None,
-        })
-    }
-
-    /// Nodes that speak with each other.
-    pub(crate) fn pairs(&self) -> Vec<(usize, usize)> {
-        (1..self.nodes.len()).map(|peer| (0, peer)).collect()
-    }
-
-    fn send_something(&mut self) -> Checked {
-        let pairs = self.pairs();
-        let (a, b) = self.dice.pick(&pairs);
-        let (from, to) = if self.dice.coin() { (a, b) } else { (b, a) };
-        let child = self.dice.below(self.plan.style.children);
-        if self.dice.below(20) == 0 {
-            // Beside all policies.
-            let ends = (config::host(from, child, 200), config::host(to, child, 5));
-            return self.offer_between(ends, (from, None), false);
-        }
-        let must_arrive = self.plan.is_lossless() && self.now >= CONNECTED;
-        self.offer((from, to, child), must_arrive)
-    }
-
     /// Waits for a moment without exchanges, and looks whether both sides agree.
     fn find_rest(&mut self) -> Checked {
         let until = self.now + REST;
@@ -373,12 +305,7 @@ impl World {
     /// Traffic flows both ways between all that belong together.
     fn check_traffic(&mut self) -> Checked {
         self.trace.say(self.now, || "at rest".into());
-        for (a, b) in self.pairs() {
-            for child in 0..self.plan.style.children {
-                self.offer((b, a, child), true)?;
-                self.offer((a, b, child), true)?;
-            }
-        }
+        self.send_everything(true)?;
         let sent = self.now;
         self.run_for(Duration::from_secs(3))?;
         self.watch.ledger.check_arrived(sent)

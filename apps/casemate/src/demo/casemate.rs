@@ -23,13 +23,13 @@ pub(super) struct Casemate {
 }
 
 impl Casemate {
-    /// Starts it on `host` with the files that are in `directory`, and waits until it is ready.
+    /// Starts it on `host` with the files that are in the host's part of `directory`, and waits until it is ready.
     pub(super) fn start(host: &Host, directory: &Path) -> Result<Self, Failure> {
-        let file = |ending: &str| directory.join(format!("{}.{ending}", host.side));
+        let file = |name: &str| directory.join(host.side.to_string()).join(name);
         let log = file("log");
         let failed = |error: std::io::Error| Failure::failed(format!("demo: {}: {error}", log.display()));
         let mut command = Command::new(PROGRAM);
-        command.arg("run").arg("--xfrm").arg(file("xfrm")).arg("--counters").arg(file("counters"));
+        command.arg("run").arg("--config").arg(file("swanctl.conf")).arg("--save-keys").arg(file("keys"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log).map_err(failed)?);
         let child = host.netns.spawn(&mut command).map_err(Failure::failed)?;
         let mut casemate = Self { child, log };
@@ -41,6 +41,20 @@ impl Casemate {
             host.side,
             casemate.said()
         )))
+    }
+
+    /// Has the one on `host` set up a connection, and waits until it stands.
+    pub(super) fn initiate(host: &Host, name: &str) -> Result<(), Failure> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["initiate", name, "--timeout", "5"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = host.netns.spawn(&mut command).map_err(Failure::failed)?;
+        let output = child.wait_with_output().map_err(Failure::failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::failed(format!("demo: {name}: {}", said.trim_end())))
     }
 
     /// Reads what it says until its end, so that it never waits for us.

@@ -1,21 +1,28 @@
 //! What the demo leaves behind if asked: the recordings and the keys.
 
-use super::host::Side;
-use super::keys::Keys;
 use super::wire::Recording;
 use crate::failure::Failure;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Where the files are that are kept, and what they are called then. The right host's keys are those of both.
+const FILES: [(&str, &str); 5] = [
+    ("left/swanctl.conf", "left.conf"),
+    ("right/swanctl.conf", "right.conf"),
+    ("right/keys/states.xfrm", "states.xfrm"),
+    ("right/keys/ikev2_decryption_table", "ikev2_decryption_table"),
+    ("right/keys/esp_sa", "esp_sa"),
+];
 
 /// The files, open for writing.
 pub(super) struct Keep {
     directory: PathBuf,
     clear: File,
     wire: File,
-    left: File,
-    right: File,
+    kept: Vec<(&'static str, File)>,
 }
 
 impl Keep {
@@ -32,26 +39,32 @@ impl Keep {
         Ok(Self {
             clear: create("clear.pcapng")?,
             wire: create("wire.pcapng")?,
-            left: create("left.xfrm")?,
-            right: create("right.xfrm")?,
+            kept: FILES
+                .into_iter()
+                .map(|(_, name)| Ok((name, create(name)?)))
+                .collect::<Result<_, Failure>>()?,
             directory: directory.into(),
         })
     }
 
     /// Fills them, and says how to look at them.
-    pub(super) fn fill(mut self, keys: &Keys, clear: &Recording, wire: &Recording) -> Result<(), Failure> {
+    pub(super) fn fill(mut self, scratch: &Path, clear: &Recording, wire: &Recording) -> Result<(), Failure> {
         let mut write = || -> io::Result<()> {
             clear.write(BufWriter::new(&self.clear))?;
             wire.write(BufWriter::new(&self.wire))?;
-            self.left.write_all(keys.file_for(Side::Left).as_bytes())?;
-            self.right.write_all(keys.file_for(Side::Right).as_bytes())
+            for ((from, _), (_, file)) in FILES.iter().zip(&mut self.kept) {
+                file.write_all(&Zeroizing::new(fs::read(scratch.join(from))?))?;
+            }
+            Ok(())
         };
         let dir = self.directory.display();
         write().map_err(|error| Failure::failed(format!("{dir}: {error}")))?;
         println!(
-            "Kept in {dir}: what was on the wire in clear and under protection, and both hosts' files. Look:"
+            "Kept in {dir}: what was on the wire in clear and under protection, both hosts' files, and the keys. Look:"
         );
-        println!("  casemate inspect {dir}/wire.pcapng --xfrm {dir}/left.xfrm");
+        println!(
+            "  casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table"
+        );
         println!("  tcpdump -r {dir}/clear.pcapng -A");
         Ok(())
     }

@@ -24,13 +24,15 @@ const QUIET: Duration = Duration::from_millis(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Esp,
+    /// IKEv2 (RFC 7296): from or to one of its ports.
+    Ike,
     Arp,
     /// Neighbour and router discovery (RFC 4861 section 4), without which an Ethernet carries no IPv6.
     Neighbour,
     /// Multicast listener reports (RFC 3810), a part of neighbour discovery's setting up.
     Listener,
-    /// An ICMP error that quotes an ESP packet, from a host that has no use for it.
-    EspRefused,
+    /// An ICMP error that quotes an ESP packet or an IKE message, from a host that has no use for it.
+    Refused,
     /// Anything else.
     Clear,
 }
@@ -54,9 +56,10 @@ impl Kind {
         let ip = Ipv4::parse(packet).ok()?;
         match ip.protocol() {
             proto::ESP => Some(Self::Esp),
+            proto::UDP if is_ike(ip.payload()) => Some(Self::Ike),
             proto::ICMP if ip.payload().first() == Some(&UNREACHABLE) => {
                 let quoted = Ipv4::parse_quoted(ip.payload().get(8..)?).ok()?;
-                (quoted.protocol() == proto::ESP).then_some(Self::EspRefused)
+                is_ours(quoted.protocol(), quoted.payload()).then_some(Self::Refused)
             }
             _ => None,
         }
@@ -72,25 +75,39 @@ impl Kind {
         };
         match (next, payload.first()?) {
             (proto::ESP, _) => Some(Self::Esp),
+            (proto::UDP, _) if is_ike(payload) => Some(Self::Ike),
             (proto::ICMPV6, 133..=137) => Some(Self::Neighbour),
             (proto::ICMPV6, 130..=132 | 143) => Some(Self::Listener),
             (proto::ICMPV6, 1 | 4) => {
                 let quoted = Ipv6::parse_quoted(payload.get(8..)?).ok()?;
-                (quoted.next_header() == proto::ESP).then_some(Self::EspRefused)
+                is_ours(quoted.next_header(), quoted.payload()).then_some(Self::Refused)
             }
             _ => None,
         }
     }
 }
 
+/// Whether a UDP datagram, or the start of one, is between two ports of IKE, of which the second is shared with ESP.
+fn is_ike(datagram: &[u8]) -> bool {
+    const PORTS: [u16; 2] = [500, 4500];
+    let is_port = |bytes: &[u8; 2]| PORTS.contains(&u16::from_be_bytes(*bytes));
+    datagram.as_chunks::<2>().0.get(..2).is_some_and(|ports| ports.iter().all(is_port))
+}
+
+/// Whether a packet is one that Casemate sends.
+fn is_ours(protocol: u8, payload: &[u8]) -> bool {
+    protocol == proto::ESP || (protocol == proto::UDP && is_ike(payload))
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Esp => "ESP",
+            Self::Ike => "IKEv2",
             Self::Arp => "ARP",
             Self::Neighbour => "IPv6 neighbour discovery",
             Self::Listener => "IPv6 multicast listeners",
-            Self::EspRefused => "ICMP errors about ESP",
+            Self::Refused => "ICMP errors about them",
             Self::Clear => "in clear",
         })
     }

@@ -1,6 +1,8 @@
-//! Keys for Wireshark: `ikev2_decryption_table` and `esp_sa`, rows as its preferences write them.
+//! Keys for those who must read captures: `ikev2_decryption_table` and `esp_sa`, rows as Wireshark's preferences write them,
+//! and `states.xfrm`, the SAs as lines of ip-xfrm(8) for `casemate inspect`.
 
 use crate::ike::algorithm;
+use crate::xfrm::state_line_with_keys;
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
 use casemate_ike::{ChildUp, IkeKeys};
 use casemate_sa::{SaParams, Transform};
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Tables {
     ike: File,
     esp: File,
+    states: File,
     directory: PathBuf,
 }
 
@@ -22,7 +25,12 @@ impl Tables {
         fs::create_dir_all(directory)?;
         let open =
             |name: &str| File::options().append(true).create(true).mode(0o600).open(directory.join(name));
-        Ok(Self { ike: open("ikev2_decryption_table")?, esp: open("esp_sa")?, directory: directory.into() })
+        Ok(Self {
+            ike: open("ikev2_decryption_table")?,
+            esp: open("esp_sa")?,
+            states: open("states.xfrm")?,
+            directory: directory.into(),
+        })
     }
 
     /// The directory.
@@ -45,9 +53,11 @@ impl Tables {
         self.ike.write_all(row.as_bytes())
     }
 
-    /// Adds both SAs of a Child SA. AH has no row: there is nothing to decrypt.
+    /// Adds both SAs of a Child SA. AH has no row for Wireshark: there is nothing to decrypt.
     pub(super) fn add_child(&mut self, up: &ChildUp) -> io::Result<()> {
         for sa in [&up.inbound, &up.outbound] {
+            self.states.write_all(state_line_with_keys(sa).as_bytes())?;
+            self.states.write_all(b"\n")?;
             if let Some(row) = esp_row(sa) {
                 self.esp.write_all(row.as_bytes())?;
             }

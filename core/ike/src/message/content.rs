@@ -23,7 +23,6 @@ pub(crate) struct Content<'a> {
     pub(crate) cp: Option<Cp<'a>>,
     pub(crate) deletes: Vec<Delete<'a>>,
     pub(crate) notifies: Vec<Notify<'a>>,
-    pub(crate) has_eap: bool,
 }
 
 impl<'a> Content<'a> {
@@ -48,16 +47,12 @@ impl<'a> Content<'a> {
             Body::TsI(ts) => once(&mut self.ts_i, ts),
             Body::TsR(ts) => once(&mut self.ts_r, ts),
             Body::Cp(cp) => once(&mut self.cp, cp),
-            Body::Cert(cert) => Ok(self.certs.push(cert)),
-            Body::CertReq(request) => Ok(self.certreqs.push(request)),
-            Body::Delete(delete) => Ok(self.deletes.push(delete)),
-            Body::Notify(notify) => Ok(self.notifies.push(notify)),
-            Body::Eap(_) => {
-                self.has_eap = true;
-                Ok(())
-            }
-            // An encrypted payload is the last, and was opened before the others were looked at.
-            Body::Vendor(_) | Body::Unknown(_) | Body::Encrypted(_) => Ok(()),
+            Body::Cert(cert) => push(&mut self.certs, cert),
+            Body::CertReq(request) => push(&mut self.certreqs, request),
+            Body::Delete(delete) => push(&mut self.deletes, delete),
+            Body::Notify(notify) => push(&mut self.notifies, notify),
+            // An encrypted payload is the last, and was opened before the others were looked at. EAP is not spoken here.
+            Body::Vendor(_) | Body::Unknown(_) | Body::Encrypted(_) | Body::Eap(_) => Ok(()),
         }
     }
 
@@ -75,6 +70,12 @@ impl<'a> Content<'a> {
     pub(crate) fn error(&self) -> Option<NotifyType> {
         self.notifies.iter().map(|notify| notify.kind).find(|kind| kind.is_error())
     }
+}
+
+/// Of these there may be as many as fit into a message.
+fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), PeerFault> {
+    list.push(value);
+    Ok(())
 }
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<(), PeerFault> {

@@ -227,9 +227,8 @@ impl AuthSent {
             cx.event(Event::Assigned { ike: head.id, what: assigned.clone() });
         }
         let leased = Vec::new();
-        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children };
-        let mut established = Box::new(Established::new(head, link, parentage, cx));
-        established.tasks.extend(tasks);
+        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children, tasks };
+        let established = Box::new(Established::new(head, link, parentage, cx));
         established.proceed(head, cx)
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
-    /// Established IKE SAs by their peers.
-    pub(crate) peers: BTreeMap<Identity, Vec<IkeSaId>>,
+    /// Established IKE SAs by their peers, and since when.
+    pub(crate) peers: BTreeMap<Identity, Vec<(IkeSaId, Instant)>>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) tell_keys: bool,
     pub(crate) last_child: u64,
@@ -38,6 +38,8 @@ pub(crate) enum Effect {
     Spawn(Box<IkeSa>),
     /// What one IKE SA had now belongs to that one.
     Adopt(IkeSaId, Box<Parentage>),
+    /// This IKE SA is one too many, and the peer is to close it.
+    Redundant(IkeSaId),
     /// Another IKE SA is closed: with a message to the peer, or without one if the peer has forgotten it.
     Close { ike: IkeSaId, why: Down, tell: bool },
     /// A connection is begun anew, with these of its Child SAs.

@@ -20,8 +20,21 @@ use casemate_wire::ike::{ExchangeType, Notify, NotifyType, ProtocolId};
 pub(crate) struct PendingChild {
     pub(super) request: ChildRequest,
     nonce: Vec<u8>,
-    /// What the peer made in the place of the same Child SA meanwhile: the lower of its exchange's two nonces.
-    rival: Option<Vec<u8>>,
+    rival: Option<Rival>,
+}
+
+/// What the peer made in the place of the same Child SA meanwhile.
+struct Rival {
+    id: ChildId,
+    /// The lower of its exchange's two nonces.
+    lowest: Vec<u8>,
+}
+
+impl PendingChild {
+    /// The Child SA that the peer made in the place of the same one meanwhile.
+    pub(super) fn rival(&self) -> Option<ChildId> {
+        self.rival.as_ref().map(|rival| rival.id)
+    }
 }
 
 impl Established {
@@ -76,7 +89,9 @@ impl Established {
                 Err(fault) => return Err(fault.into()),
             },
         };
-        if self.children().len() >= cx.shared.settings.children {
+        // What takes the place of another needs room only until that one is closed.
+        let room = cx.shared.settings.children.saturating_mul(if old.is_some() { 2 } else { 1 });
+        if self.children().len() >= room {
             return Err(StateFault::ChildLimit.into());
         }
         let nonce_i = need(content.nonce)?.data();
@@ -154,7 +169,7 @@ impl Established {
         if let Some(Pending::Child(pending)) = &mut self.pending
             && pending.request.wish.replaces.is_some_and(|ours| ours.id == old)
         {
-            pending.rival = Some(nonce_i.min(&nonce_r).into());
+            pending.rival = Some(Rival { id, lowest: nonce_i.min(&nonce_r).into() });
         }
         Ok(())
     }
@@ -203,8 +218,10 @@ impl Established {
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
         let source = (nonces, answer.shared.as_ref(), Role::Initiator);
         // RFC 7296 section 2.25.1 and 2.8.1: of two exchanges that met, the one with the lowest nonce made one too many.
-        let lost =
-            pending.rival.as_deref().is_some_and(|rival| pending.nonce.as_slice().min(nonce_r) < rival);
+        let lost = pending
+            .rival
+            .as_ref()
+            .is_some_and(|rival| pending.nonce.as_slice().min(nonce_r) < rival.lowest.as_slice());
         let (config, replaces) =
             (pending.request.wish.config.clone(), pending.request.wish.replaces.map(|old| old.id));
         match self.install(head, (&config, answer.agreed), source, (replaces, !lost), cx) {
@@ -213,6 +230,11 @@ impl Established {
                 // Nothing may bring it into use any more.
                 child.stage = if lost { Stage::Closing } else { Stage::Live };
                 self.parentage.children.push(child);
+                // Of the other one too many, the peer knows.
+                let rival = pending.rival().filter(|_| !lost).and_then(|rival| self.child(rival));
+                if let Some(rival) = rival {
+                    rival.stage = Stage::Replaced;
+                }
                 let redundant = if lost { Some(made) } else { replaces };
                 self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, Down::Replaced)));
             }

@@ -7,7 +7,7 @@ use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
 use crate::config::OnClose;
 use crate::nat::Nat;
-use crate::{Assigned, ChildId, Down, Event, IkeStatus, Path, PeerFault, StateFault, Transmit};
+use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -31,6 +31,19 @@ pub(crate) struct Parentage {
     /// What we have from the peer.
     pub(crate) assigned: Assigned,
     pub(crate) children: Vec<ChildSa>,
+    /// What is still to be asked for.
+    pub(crate) tasks: VecDeque<Task>,
+}
+
+impl Parentage {
+    /// Nobody has it any more.
+    pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
+        self.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
+        self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        if !self.assigned.addrs.is_empty() {
+            cx.event(Event::Unassigned { ike, addrs: self.assigned.addrs });
+        }
+    }
 }
 
 /// What it is doing.
@@ -63,7 +76,8 @@ impl Established {
     pub(crate) fn new(head: &Head, link: Link, parentage: Parentage, cx: &mut Cx<'_, '_>) -> Self {
         let (ike, connection, path) = (head.id, head.connection.clone(), head.path);
         let peer = parentage.peer.id().clone();
-        cx.shared.peers.entry(peer.clone()).or_default().push(ike);
+        let since = cx.env.now;
+        cx.shared.peers.entry(peer.clone()).or_default().push((ike, since));
         cx.shared.events.push_back(Event::IkeUp { ike, connection, peer, path });
         let reauth_at = head.connection.reauth.map(|time| cx.env.now.after(time));
         Self::with(head, link, parentage, reauth_at, cx)
@@ -77,7 +91,8 @@ impl Established {
         parentage: Parentage,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
-        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push(head.id);
+        // An IKE SA is as old as the one that it replaces.
+        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push((head.id, self.since));
         cx.event(Event::IkeRekeyed { old: old.id, new: head.id });
         Self::with(head, link, parentage, self.reauth_at, cx)
     }
@@ -85,18 +100,19 @@ impl Established {
     fn with(
         head: &Head,
         link: Link,
-        parentage: Parentage,
+        mut parentage: Parentage,
         reauth_at: Option<Instant>,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
+        let tasks = core::mem::take(&mut parentage.tasks);
         Self {
             link,
             parentage,
             phase: Phase::Open,
             pending: None,
-            tasks: VecDeque::new(),
+            tasks,
             since: now,
             rekey_at,
             expires_at,
@@ -316,7 +332,7 @@ impl Established {
     }
 
     /// Waits for the peer to close it, in whose place another one stands.
-    pub(super) fn linger(&mut self, cx: &Cx<'_, '_>) {
+    pub(crate) fn linger(&mut self, cx: &Cx<'_, '_>) {
         self.phase = Phase::Replaced;
         self.tasks.clear();
         self.expires_at = Some(cx.env.now.after(LINGER));
@@ -338,11 +354,7 @@ impl Established {
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
-        parentage.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
-        parentage.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
-        if !parentage.assigned.addrs.is_empty() {
-            cx.event(Event::Unassigned { ike: head.id, addrs: parentage.assigned.addrs });
-        }
+        parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }
 

@@ -12,6 +12,7 @@ use crate::message::{Content, need};
 use crate::negotiate::IkeSuite;
 use crate::{Assigned, Down, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -21,6 +22,7 @@ use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
 pub(crate) struct HalfOpen {
     pub(crate) link: Link,
     pub(crate) init: Init,
+    pub(crate) begun: Instant,
     pub(crate) until: Instant,
 }
 
@@ -89,7 +91,7 @@ impl HalfOpen {
     ) -> Result<Joined, PeerFault> {
         let content = &request.content;
         let Mutual { peer, own, proof } = self.prove(head, content, cx)?;
-        check_unique(head, &peer, content, cx)?;
+        self.check_unique(head, &peer, content, cx)?;
         // From here on the peer's address is the one that it proved to have.
         head.path = request.path;
         let leasing = content.cp.map_or(Ok(()), |cp| leased.fill(&cp, &head.connection, peer.id(), cx));
@@ -192,6 +194,36 @@ impl HalfOpen {
         found.cloned().ok_or(StateFault::NoPeer)
     }
 
+    /// What other IKE SAs with the same peer mean (RFC 7296 section 2.4): those that were there before this one was begun. When
+    /// both sides begin at once, neither means the other's new one.
+    fn check_unique(
+        &self,
+        head: &Head,
+        peer: &PeerAuthenticated,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let known = cx.shared.peers.get(peer.id()).map_or(&[][..], Vec::as_slice);
+        let older: Vec<_> =
+            known.iter().filter(|(_, since)| *since < self.begun).map(|(ike, _)| *ike).collect();
+        if older.is_empty() {
+            return Ok(());
+        }
+        let first_contact = content.says(NotifyType::INITIAL_CONTACT);
+        let why = Down::NotUnique;
+        match head.connection.unique {
+            Unique::Never => {}
+            Unique::No if !first_contact => {}
+            Unique::Keep if !first_contact => return Err(StateFault::NotUnique),
+            _ => {
+                // A peer that has forgotten them need not be told.
+                let closes = older.into_iter().map(|ike| Effect::Close { ike, why, tell: !first_contact });
+                cx.shared.effects.extend(closes);
+            }
+        }
+        Ok(())
+    }
+
     fn first_child(
         &self,
         head: &Head,
@@ -249,33 +281,8 @@ impl HalfOpen {
             }
         }
         let (leased, assigned) = (leased.addrs, Assigned::default());
-        let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children };
+        let parentage =
+            Parentage { peer, nat: init.nat, ends, leased, assigned, children, tasks: VecDeque::new() };
         State::Established(Box::new(Established::new(head, link, parentage, cx)))
     }
-}
-
-/// What other IKE SAs with the same peer mean (RFC 7296 section 2.4).
-fn check_unique(
-    head: &Head,
-    peer: &PeerAuthenticated,
-    content: &Content<'_>,
-    cx: &mut Cx<'_, '_>,
-) -> Result<(), StateFault> {
-    let others = cx.shared.peers.get(peer.id()).cloned().unwrap_or_default();
-    if others.is_empty() {
-        return Ok(());
-    }
-    let first_contact = content.says(NotifyType::INITIAL_CONTACT);
-    let (unique, why) = (head.connection.unique, Down::NotUnique);
-    match unique {
-        Unique::Never => {}
-        Unique::No if !first_contact => {}
-        Unique::Keep if !first_contact => return Err(StateFault::NotUnique),
-        _ => {
-            // A peer that has forgotten them need not be told.
-            let closes = others.into_iter().map(|ike| Effect::Close { ike, why, tell: !first_contact });
-            cx.shared.effects.extend(closes);
-        }
-    }
-    Ok(())
 }

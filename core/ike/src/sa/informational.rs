@@ -74,7 +74,9 @@ impl Established {
         let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, |out| write_deletes(&spis, out));
         sent.map_err(|_| StateFault::Provider)?;
         for (id, stage, _) in named {
-            let why = if stage == Stage::Live { Down::Peer } else { Down::Replaced };
+            // The peer may see before us which of two exchanges that met made one too many.
+            let is_rival = matches!(&self.pending, Some(Pending::Child(ours)) if ours.rival() == Some(id));
+            let why = if stage == Stage::Live && !is_rival { Down::Peer } else { Down::Replaced };
             self.remove_child(id, why, cx);
         }
         Ok(None)

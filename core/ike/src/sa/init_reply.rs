@@ -130,8 +130,9 @@ pub(crate) fn reply(
         nat,
         peer,
     };
-    let until = cx.env.now.after(cx.shared.settings.half_open_time);
-    Ok(IkeSa { head, state: State::HalfOpen(Box::new(HalfOpen { link, init, until })) })
+    let begun = cx.env.now;
+    let until = begun.after(cx.shared.settings.half_open_time);
+    Ok(IkeSa { head, state: State::HalfOpen(Box::new(HalfOpen { link, init, begun, until })) })
 }
 
 /// RFC 7296 section 2.23: in the first request, the responder's SPI is zero in the hashes as it is in the header.

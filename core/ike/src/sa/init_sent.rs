@@ -145,7 +145,10 @@ impl InitSent {
                 Ok(())
             }
             None => match self.accept(head, header, (bytes, path), content, cx) {
-                Ok(agreed) => return self.authenticate(head, agreed, cx),
+                Ok((link, init)) => {
+                    follow_nat(head, init.nat, cx);
+                    return AuthSent::begin(head, (link, init), self.wishes, cx);
+                }
                 Err(fault) => Err(fault),
             },
         };
@@ -253,16 +256,6 @@ impl InitSent {
             peer,
         };
         Ok((link, init))
-    }
-
-    fn authenticate(
-        self: Box<Self>,
-        head: &mut Head,
-        (link, init): (Link, Init),
-        cx: &mut Cx<'_, '_>,
-    ) -> State {
-        follow_nat(head, init.nat, cx);
-        AuthSent::begin(head, (link, init), self.wishes, cx)
     }
 }
 

@@ -247,10 +247,10 @@ impl IkeSa {
         self
     }
 
-    /// Takes over what another one left.
-    pub(crate) fn adopt(mut self, heritage: Parentage) -> Self {
+    /// It is one too many, and the peer knows.
+    pub(crate) fn await_end(mut self, cx: &mut Cx<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
-            state.adopt(heritage);
+            state.linger(cx);
         }
         self
     }

@@ -8,6 +8,7 @@ use crate::message::{Content, Window, need};
 use crate::negotiate::{Chosen, IkeSuite, Offer, accepted, choose, with_reprs};
 use crate::{Assigned, Down, IkeSaId, PeerFault, StateFault};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
 use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, WriteError};
@@ -114,7 +115,7 @@ impl Established {
             let nothing = self.parentage.barren();
             self.spawn(head, (new, link), nothing, None, cx);
         } else {
-            let heritage = self.parentage.bequeath();
+            let heritage = self.bequeath();
             self.spawn(head, (new, link), heritage, None, cx);
             self.linger(cx);
         }
@@ -239,8 +240,10 @@ impl Established {
                 self.spawn(head, made, nothing, Some(Task::DeleteIke(Down::Replaced)), cx);
                 self.leave_to(rival.ike, cx);
             }
-            _ => {
-                let heritage = self.parentage.bequeath();
+            rival => {
+                // Of the other one too many, the peer knows.
+                rival.into_iter().for_each(|rival| cx.effect(Effect::Redundant(rival.ike)));
+                let heritage = self.bequeath();
                 self.spawn(head, made, heritage, None, cx);
                 self.phase = Phase::Replaced;
                 self.tasks.clear();
@@ -252,17 +255,28 @@ impl Established {
 
     /// The peer's successor takes the Child SAs.
     pub(super) fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
-        let heritage = self.parentage.bequeath();
+        let heritage = self.bequeath();
         cx.effect(Effect::Adopt(rival, Box::new(heritage)));
         self.linger(cx);
     }
 
     /// Takes over what another IKE SA left.
     pub(crate) fn adopt(&mut self, heritage: Parentage) {
-        let Parentage { leased, assigned, children, .. } = heritage;
+        let Parentage { leased, assigned, children, tasks, .. } = heritage;
         self.parentage.leased.extend(leased);
         self.parentage.assigned = assigned;
         self.parentage.children.extend(children);
+        self.tasks.extend(tasks);
+    }
+
+    /// Everything that there is, with what is still to be asked for. Its own replacement is not, nor whether the peer lives.
+    fn bequeath(&mut self) -> Parentage {
+        let is_own =
+            |task: &Task| matches!(task, Task::RekeyIke | Task::Liveness | Task::DeleteIke(Down::Replaced));
+        let mut heritage = self.parentage.bequeath();
+        heritage.tasks = core::mem::take(&mut self.tasks);
+        heritage.tasks.retain(|task| !is_own(task));
+        heritage
     }
 }
 
@@ -276,6 +290,7 @@ impl Parentage {
             leased: Vec::new(),
             assigned: Assigned::default(),
             children: Vec::new(),
+            tasks: VecDeque::new(),
         }
     }
 

@@ -100,7 +100,7 @@ impl Host for Spis {
     }
 
     fn release_spi(&mut self, spi: Spi) {
-        let at = self.reserved.iter().position(|known| *known == spi).expect("it was reserved");
+        let at = self.reserved.iter().position(|known| *known == spi).unwrap();
         self.reserved.swap_remove(at);
     }
 
@@ -176,7 +176,7 @@ impl Side {
             match event {
                 Event::ChildUp(up) => drop(children.insert(up.id, (**up).clone())),
                 Event::ChildActive(id) => children.get_mut(id).unwrap().active = true,
-                Event::ChildDown { id, .. } => drop(children.remove(id).expect("it was up")),
+                Event::ChildDown { id, .. } => drop(children.remove(id).unwrap()),
                 _ => {}
             }
         }

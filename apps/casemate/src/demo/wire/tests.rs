@@ -28,10 +28,12 @@ fn only_what_tells_nothing_is_not_clear() {
     assert_eq!(kind(0x0806, &[0; 28]), Kind::Arp);
     assert_eq!(kind(four, &v4(50, &[1; 40])), Kind::Esp);
     assert_eq!(kind(six, &v6(50, &[1; 40])), Kind::Esp);
+    let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+    assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [Kind::Ike; 2]);
     assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), Kind::Neighbour);
     assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Listener);
-    assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), Kind::EspRefused);
-    assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), Kind::EspRefused);
+    assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), Kind::Refused);
+    assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), Kind::Refused);
     for protocol in [1, 4, 6, 17, 41, 47, 51, 58] {
         assert_eq!(kind(four, &v4(protocol, &[8; 40])), Kind::Clear, "{protocol}");
         assert_eq!(kind(six, &v6(protocol, &[128; 40])), Kind::Clear, "{protocol}");

@@ -242,11 +242,16 @@ fn child_sa(child: &Section) -> ChildSa {
         name: child.value("name").into(),
         spi_in: child.value("spi-in").into(),
         spi_out: child.value("spi-out").into(),
-        local_ts: child.list("local-ts").to_vec(),
-        remote_ts: child.list("remote-ts").to_vec(),
+        local_ts: selectors(child, "local-ts"),
+        remote_ts: selectors(child, "remote-ts"),
         bytes_in: child.value("bytes-in").parse().unwrap_or_default(),
         bytes_out: child.value("bytes-out").parse().unwrap_or_default(),
     }
+}
+
+/// Traffic selectors with ports as numbers: strongSwan shows the name of a service where one is registered.
+fn selectors(child: &Section, list: &str) -> Vec<String> {
+    child.list(list).iter().map(|text| text.replace("/echo]", "/7]")).collect()
 }
 
 fn address(text: &str) -> Result<IpAddr> {
