@@ -43,7 +43,7 @@ impl Case {
 
     /// `swanctl.conf` of the responder, which takes anybody.
     pub(crate) fn responder(self) -> String {
-        self.conf((RESPONDER, INITIATOR), ("responder", "%any"), ("10.99.2.0/24", "10.64.0.0/10"))
+        self.conf((RESPONDER, "10.0.0.0/8"), ("responder", "%any"), ("10.99.2.0/24", "10.64.0.0/10"))
     }
 
     /// `swanctl.conf` of the initiator. Its traffic is another one with each handshake.

@@ -4,7 +4,7 @@ use crate::dice::Dice;
 use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::Config;
 use casemate_crypto::{Provider, Providers, Rng};
-use casemate_ike::config::{Child, Connection, Identity, LocalMethod};
+use casemate_ike::config::{AddrPattern, Child, Connection, Identity, LocalMethod};
 use casemate_ike::{Down, Env, Event, Host, Ike, Path, Settings, TrafficTemplate, Transmit};
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,13 +17,25 @@ pub(crate) const PROVIDERS: [&dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &cas
 /// More SAs than any measurement makes.
 const SETTINGS: Settings = Settings { ike_sas: 1 << 20, ..Settings::SERVER };
 
+/// 10.128.0.0, the first of the addresses of initiators that have one of their own.
+const FIRST_HOME: u32 = 0x0a80_0000;
 /// 10.64.0.0, the first of the addresses behind initiators.
 const FIRST_ADDR: u32 = 0x0a40_0000;
+
+/// Where initiators are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// All at the address that is configured.
+    Shared,
+    /// Each at an address of its own.
+    Own,
+}
 
 /// Initiators.
 pub(crate) struct Initiator {
     ike: Ike,
     connection: Arc<Connection>,
+    home: Home,
     keyring: Keyring,
     dice: Dice,
     spis: Spis,
@@ -61,12 +73,13 @@ pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
 
 impl Initiator {
     /// With the one connection of a `swanctl.conf`.
-    pub(crate) fn new(file: &File) -> Self {
+    pub(crate) fn new(file: &File, home: Home) -> Self {
         let (mut connections, keyring) = load(file);
         let connection = connections.pop().expect("the file has a connection");
         Self {
             ike: Ike::new(SETTINGS),
             connection,
+            home,
             keyring,
             dice: Dice::new(),
             spis: Spis(0x1000),
@@ -82,6 +95,10 @@ impl Initiator {
         // A certificate names one identity only.
         if connection.local.method == LocalMethod::SharedKey {
             connection.local.id = Some(Identity::Fqdn(format!("initiator{}.test", self.begun)));
+        }
+        if self.home == Home::Own {
+            let own = Ipv4Addr::from_bits(FIRST_HOME + self.begun);
+            connection.local_addrs = vec![AddrPattern::Range(AddrRange::single(own.into()))];
         }
         let addr = Ipv4Addr::from_bits(FIRST_ADDR + self.begun);
         let addrs = Some(AddrRange::single(addr.into()));

@@ -1,6 +1,6 @@
 //! Initiators over UDP: as many handshakes as are wanted, some of them at a time.
 
-use crate::initiator::Initiator;
+use crate::initiator::{Home, Initiator};
 use casemate_ike::Path;
 use casemate_interop::{Error, Result};
 use casemate_sa::Instant;
@@ -25,7 +25,7 @@ struct Ports([(UdpSocket, SocketAddr); 2]);
 /// Makes `count` handshakes, none of which is ended, and says how long that took. The configuration is in `file`.
 pub(crate) fn run(file: &File, from: &str, count: u32) -> Result<Duration> {
     let ports = Ports::open(from)?;
-    let mut initiator = Initiator::new(file);
+    let mut initiator = Initiator::new(file, Home::Shared);
     let start = Clock::now();
     let now = || Instant::ZERO.after(start.elapsed());
     let mut buffer = vec![0; 65_536];

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::dice::Dice;
-use crate::initiator::{Initiator, PROVIDERS, load, unix_time};
+use crate::initiator::{Home, Initiator, PROVIDERS, load, unix_time};
 use casemate::{Endpoint, Means, Routes};
 use casemate_app::keyring::Keyring;
 use casemate_crypto::Providers;
@@ -38,9 +38,9 @@ struct Responder {
     heap: i64,
 }
 
-/// Makes `count` IKE SAs with a Child SA each, none of which is closed. `directory` has the configurations of both sides.
+/// Makes `count` IKE SAs with a Child SA each, with as many peers, and closes none. `directory` has the configurations of both sides.
 pub(crate) fn measure(case: Case, count: u32, directory: &File) -> Cost {
-    let mut initiator = Initiator::new(&crate::responder::configure(case, "initiator", directory));
+    let mut initiator = Initiator::new(&crate::responder::configure(case, "initiator", directory), Home::Own);
     let mut responder = Responder::new(&crate::responder::configure(case, "responder", directory));
     let now = Instant::from_secs(1_000);
     for _ in 0..count {

@@ -18,6 +18,8 @@ pub(crate) struct Row {
     pub(crate) rate: Spread,
     /// CPU time of a handshake, in milliseconds.
     pub(crate) cpu: Spread,
+    /// CPU time of the programs that the responder ran for it.
+    pub(crate) programs: Spread,
     /// Growth of the process, in KiB an IKE SA with its Child SA.
     pub(crate) resident: Spread,
 }
@@ -69,16 +71,17 @@ impl Report {
         }
         println!("Responder as a process: median (least-most) of the rounds; SAs are kept");
         println!(
-            "  {:<16} {:<10} {:<22} {:<24} growth, KiB an SA",
-            "handshake", "responder", "handshakes a second", "CPU, ms a handshake"
+            "  {:<16} {:<10} {:<22} {:<24} {:<24} growth, KiB an SA",
+            "handshake", "responder", "handshakes a second", "CPU, ms a handshake", "programs it ran, ms"
         );
         for row in &self.rows {
             println!(
-                "  {:<16} {:<10} {:<22} {:<24} {}",
+                "  {:<16} {:<10} {:<22} {:<24} {:<24} {}",
                 row.case,
                 row.responder,
                 row.rate.text(0),
                 row.cpu.text(3),
+                row.programs.text(3),
                 row.resident.text(1)
             );
         }
@@ -89,7 +92,7 @@ impl Report {
         let row = |row: &Row| {
             json!({
                 "case": row.case, "responder": row.responder, "handshakes_per_second": row.rate.json(),
-                "cpu_ms": row.cpu.json(), "resident_kib": row.resident.json(),
+                "cpu_ms": row.cpu.json(), "programs_ms": row.programs.json(), "resident_kib": row.resident.json(),
             })
         };
         let in_memory = |row: &InMemory| json!({ "case": row.case, "count": row.count, "ms": row.time, "bytes": row.bytes });

@@ -140,6 +140,8 @@ fn charon_conf(uri: &str) -> String {
 pub(crate) struct Usage {
     /// CPU time of all its threads, in its own code and in the kernel.
     pub(crate) cpu: Duration,
+    /// CPU time of the programs that it ran, such as `nft`.
+    pub(crate) programs: Duration,
     /// Memory that is present.
     pub(crate) resident_kib: u64,
 }
@@ -156,12 +158,16 @@ impl Responder {
 
 /// From `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
 fn usage(stat: &str, status: &str) -> Option<Usage> {
-    // The name may have anything in it, but it is the only field in parentheses. `utime` is the 14th field of all.
+    // The name may have anything in it, but it is the only field in parentheses. utime, stime, cutime and cstime are the
+    // 14th field of all and those behind it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let ticks: Vec<u64> = fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse().ok()).collect();
+    let [own, own_kernel, programs, programs_kernel] = ticks[..] else { return None };
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let resident_kib = resident.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(Usage { cpu: Duration::from_millis(ticks * MS_PER_TICK), resident_kib })
+    let time = |ticks| Duration::from_millis(ticks * MS_PER_TICK);
+    let (cpu, programs) = (time(own + own_kernel), time(programs + programs_kernel));
+    Some(Usage { cpu, programs, resident_kib })
 }
 
 /// USER_HZ is 100 on every Linux.
@@ -173,9 +179,10 @@ mod tests {
 
     #[test]
     fn the_usage_is_read_however_the_process_is_called() {
-        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0";
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 25 30 1 20 0";
         let used = usage(stat, "Name:\ta\nVmRSS:\t   5120 kB\nThreads:\t1\n").unwrap();
-        assert_eq!((used.cpu, used.resident_kib), (Duration::from_millis(1_750), 5_120));
+        assert_eq!((used.cpu, used.programs), (Duration::from_millis(1_750), Duration::from_millis(310)));
+        assert_eq!(used.resident_kib, 5_120);
         assert!(usage("7 (a) S 1", "").is_none());
     }
 }

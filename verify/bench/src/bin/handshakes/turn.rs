@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 struct Turn {
     rate: f64,
     cpu_ms: f64,
+    programs_ms: f64,
     resident_kib: f64,
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn rounds(
             responder: program.name(),
             rate: spread(|turn| turn.rate),
             cpu: spread(|turn| turn.cpu_ms),
+            programs: spread(|turn| turn.programs_ms),
             resident: spread(|turn| turn.resident_kib),
         }
     };
@@ -69,6 +71,7 @@ fn turn(program: &Program, count: u32, directory: &Path) -> Result<Turn> {
     Ok(Turn {
         rate: count / seconds,
         cpu_ms: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / count,
+        programs_ms: after.programs.saturating_sub(before.programs).as_secs_f64() * 1e3 / count,
         resident_kib: after.resident_kib.saturating_sub(before.resident_kib) as f64 / count,
     })
 }
