@@ -269,10 +269,6 @@ impl Ike {
         if let Some(at) = self.scheduled.remove(&id) {
             self.timers.remove(&(at, id));
         }
-        for ids in self.shared.peers.values_mut() {
-            ids.retain(|(known, _)| *known != id);
-        }
-        self.shared.peers.retain(|_, ids| !ids.is_empty());
         let connection = sa.head.connection.clone();
         self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
     }
