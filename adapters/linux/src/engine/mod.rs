@@ -258,13 +258,13 @@ impl Engine {
         if let Some(Err(error)) = kept {
             attendant.trouble(format!("counters could not be written down: {error}"));
         }
-        while let Some(notice) = self.home.endpoint.next_notice() {
-            self.heed(&notice, attendant);
-            attendant.notice(&self.home.endpoint, &notice);
-        }
+        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
+        notices.iter().for_each(|notice| self.heed(notice, attendant));
         if let Err(error) = self.follow_policies() {
             attendant.trouble(format!("the system does not follow the policies: {error}"));
         }
+        // Whoever is told that something stands may use it at once.
+        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
         if let Some(trouble) = self.exit.take_trouble() {
             attendant.trouble(trouble);
         }
