@@ -17,4 +17,5 @@ mod forge;
 mod fragments;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod sessions;
 mod table;
