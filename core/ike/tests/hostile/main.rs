@@ -9,6 +9,7 @@
     reason = "a test may fail"
 )]
 
+mod agreements;
 mod auth;
 mod create_child;
 mod first_request;
