@@ -18,5 +18,6 @@ mod forge;
 mod fragments;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod peer_bugs;
 mod sessions;
 mod table;
