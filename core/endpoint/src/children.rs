@@ -2,7 +2,7 @@
 
 use crate::host::Spis;
 use crate::policy::{PolicySet, Purpose, priority, protect};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,6 +23,10 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(crate) struct Children {
     known: BTreeMap<ChildId, Installed>,
     lineages: BTreeMap<u32, Lineage>,
+    /// Those with a peer whose traffic begins at an address, the oldest first.
+    by_peer: BTreeSet<(Start, IpAddr, u32)>,
+    /// Those with a reqid whose traffic begins at an address, the oldest first.
+    by_reqid: BTreeSet<(Start, u32, u32)>,
     last_lineage: u32,
     retiring: Vec<(Instant, SaId, Spi)>,
 }
@@ -53,6 +57,13 @@ struct Lineage {
     remote: Vec<Traffic>,
     policies: PolicySet,
     members: u32,
+}
+
+/// Where the traffic of the peer's side begins. With many Child SAs, few have the same one.
+type Start = Option<IpAddr>;
+
+fn start_of(remote: &[Traffic]) -> Start {
+    remote.first().map(|traffic| traffic.addrs.first())
 }
 
 impl Lineage {
@@ -89,12 +100,12 @@ impl Children {
     /// other.
     pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
         let replaced = up.replaces.and_then(|old| self.lineages.get(&self.known.get(&old)?.lineage));
-        let is_like = |lineage: &&Lineage| {
-            lineage.connection == up.connection.name
-                && lineage.peer == up.outbound.dst
-                && lineage.carries_traffic_of(up)
-        };
-        replaced.or_else(|| self.lineages.values().find(is_like)).map(|lineage| lineage.reqid)
+        let is_like =
+            |lineage: &&Lineage| lineage.connection == up.connection.name && lineage.carries_traffic_of(up);
+        let (start, peer) = (start_of(&up.remote), up.outbound.dst);
+        let with_peer = self.by_peer.range((start, peer, 0)..=(start, peer, u32::MAX));
+        let mut likely = with_peer.filter_map(|(.., id)| self.lineages.get(id));
+        replaced.or_else(|| likely.find(is_like)).map(|lineage| lineage.reqid)
     }
 
     /// Whether there is a Child SA of this child of this connection.
@@ -158,10 +169,13 @@ impl Children {
 
     /// The lineage with this reqid and traffic, a new one if there is none; nothing if its policies do not fit.
     fn join_lineage(&mut self, up: &ChildUp, reqid: u32, datapath: &mut Datapath) -> Option<u32> {
-        let is_its = |lineage: &Lineage| lineage.reqid == reqid && lineage.carries_traffic_of(up);
-        if let Some((id, lineage)) = self.lineages.iter_mut().find(|(_, lineage)| is_its(lineage)) {
+        let start = start_of(&up.remote);
+        let same_reqid = self.by_reqid.range((start, reqid, 0)..=(start, reqid, u32::MAX));
+        let is_its = |id: &u32| self.lineages.get(id).is_some_and(|lineage| lineage.carries_traffic_of(up));
+        let known = same_reqid.map(|(.., id)| *id).find(is_its);
+        if let Some((id, lineage)) = known.and_then(|id| Some((id, self.lineages.get_mut(&id)?))) {
             lineage.members = lineage.members.saturating_add(1);
-            return Some(*id);
+            return Some(id);
         }
         let policies = match up.child.policies {
             true => policies_of(up, reqid, datapath).ok()?,
@@ -172,6 +186,8 @@ impl Children {
         self.last_lineage = self.last_lineage.wrapping_add(1);
         let lineage = Lineage { reqid, connection, peer, local, remote, policies, members: 1 };
         self.lineages.insert(self.last_lineage, lineage);
+        self.by_peer.insert((start, peer, self.last_lineage));
+        self.by_reqid.insert((start, reqid, self.last_lineage));
         Some(self.last_lineage)
     }
 
@@ -215,6 +231,9 @@ impl Children {
         lineage.members = lineage.members.saturating_sub(1);
         if lineage.members == 0 {
             lineage.policies.remove(datapath);
+            let start = start_of(&lineage.remote);
+            self.by_peer.remove(&(start, lineage.peer, id));
+            self.by_reqid.remove(&(start, lineage.reqid, id));
             self.lineages.remove(&id);
         }
     }

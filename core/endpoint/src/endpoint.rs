@@ -1,10 +1,10 @@
 //! The door.
 
-use crate::children::{Bench, Children, NotInstalled};
+use crate::Notice;
+use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
 use crate::traps::Traps;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
@@ -15,7 +15,6 @@ use casemate_ike::{
     ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
 };
 use casemate_sa::{Instant, SaParams};
-use core::fmt;
 
 /// What the caller lends for a call.
 pub struct Means<'m> {
@@ -31,51 +30,6 @@ pub struct Means<'m> {
     pub credentials: &'m dyn Credentials,
     /// Ways to others.
     pub routes: &'m dyn Routes,
-}
-
-/// Something that happened, for whoever runs the endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// Something that IKE tells; SAs and policies are as it says already.
-    Ike(Event),
-    /// Something that the data path tells.
-    Datapath(casemate_datapath::Event),
-    /// A Child SA could not be installed, and is closed again.
-    NotInstalled {
-        /// The connection.
-        connection: Arc<Connection>,
-        /// The child.
-        child: Arc<Child>,
-        /// Why.
-        why: InstallError,
-    },
-}
-
-/// Why a Child SA could not be installed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstallError {
-    /// The data path refused an SA.
-    Sa(AddSaError),
-    /// The SPD is full.
-    Policies,
-}
-
-impl fmt::Display for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sa(error) => error.fmt(f),
-            Self::Policies => f.write_str("the SPD is full"),
-        }
-    }
-}
-
-impl From<NotInstalled> for InstallError {
-    fn from(error: NotInstalled) -> Self {
-        match error {
-            NotInstalled::Sa(error) => Self::Sa(error),
-            NotInstalled::Policies => Self::Policies,
-        }
-    }
 }
 
 /// Data path and IKE, joined.
@@ -428,41 +382,6 @@ impl Endpoint {
     pub const fn policy_changes(&self) -> u64 {
         self.policy_changes
     }
-
-    /// The IKE SAs of a connection, and the Child SAs of one of its children, by name.
-    pub fn named(&self, name: &str) -> Named {
-        let mut named = Named::default();
-        for sa in self.ike.status() {
-            if sa.connection.name == name {
-                named.ikes.push(sa.id);
-            }
-            let children = sa.children.iter().filter(|child| child.child.name == name);
-            named.children.extend(children.map(|child| child.id));
-        }
-        named
-    }
-
-    /// A connection by its name, or one of its children: `child`, or `connection/child` where several have one of this name.
-    pub fn configured(&self, name: &str) -> Option<(Arc<Connection>, Option<Arc<Child>>)> {
-        let connections = self.ike.connections();
-        if let Some(connection) = connections.iter().find(|connection| connection.name == name) {
-            return Some((connection.clone(), None));
-        }
-        connections.iter().find_map(|connection| {
-            let whole = |child: &Arc<Child>| -> String { [&*connection.name, "/", &*child.name].concat() };
-            let is_it = |child: &&Arc<Child>| child.name == name || whole(child) == name;
-            Some((connection.clone(), Some(connection.children.iter().find(is_it)?.clone())))
-        })
-    }
-}
-
-/// SAs that a name means.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Named {
-    /// IKE SAs.
-    pub ikes: Vec<IkeSaId>,
-    /// Child SAs.
-    pub children: Vec<ChildId>,
 }
 
 const MAX_ROUNDS: usize = 16;

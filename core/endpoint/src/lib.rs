@@ -17,10 +17,14 @@ extern crate alloc;
 mod children;
 mod endpoint;
 mod host;
+mod names;
+mod notice;
 mod policy;
 mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::Ike;
-pub use endpoint::{Endpoint, InstallError, Means, Named, Notice};
+pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
+pub use names::Named;
+pub use notice::{InstallError, Notice};

@@ -7,7 +7,8 @@ use crate::dispatch;
 use crate::pool::Pools;
 use crate::sa::{Cx, Effect, Established, IkeSa, InitSent, Shared, State, Task};
 use crate::{
-    Credentials, Down, Event, FaultCounters, Host, IkeStatus, Path, Settings, StateFault, Traffic, Transmit,
+    ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
+    StateFault, Traffic, Transmit, Unconfigured,
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -16,28 +17,7 @@ use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
 use casemate_wire::ike::IkeSpi;
-use core::fmt;
 use core::net::{IpAddr, SocketAddr};
-
-/// Names one IKE SA; never another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IkeSaId(pub(crate) u64);
-
-/// Names one Child SA; never another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChildId(pub(crate) u64);
-
-impl fmt::Display for IkeSaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for ChildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What the caller lends for a call.
 pub struct Env<'e> {
@@ -54,41 +34,6 @@ pub struct Env<'e> {
     /// The data path.
     pub host: &'e mut dyn Host,
 }
-
-/// SAs for which there is no configuration any more.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Unconfigured {
-    /// IKE SAs.
-    pub ikes: Vec<IkeSaId>,
-    /// Child SAs of other IKE SAs.
-    pub children: Vec<ChildId>,
-}
-
-/// Why an IKE SA was not begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotBegun {
-    /// The connection names no single address of the peer.
-    NoRemoteAddress,
-    /// There is no way to the peer.
-    NoRoute,
-    /// There are as many IKE SAs as there may be.
-    Full,
-    /// The provider failed, or has no algorithm that is configured.
-    Provider,
-}
-
-impl fmt::Display for NotBegun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoRemoteAddress => "the connection has no single remote address to call",
-            Self::NoRoute => "there is no route to the peer",
-            Self::Full => "there are as many IKE SAs as there may be",
-            Self::Provider => "no provider has the algorithms",
-        })
-    }
-}
-
-impl core::error::Error for NotBegun {}
 
 /// All IKE SAs of a host.
 pub struct Ike {
@@ -324,10 +269,6 @@ impl Ike {
         if let Some(at) = self.scheduled.remove(&id) {
             self.timers.remove(&(at, id));
         }
-        for ids in self.shared.peers.values_mut() {
-            ids.retain(|(known, _)| *known != id);
-        }
-        self.shared.peers.retain(|_, ids| !ids.is_empty());
         let connection = sa.head.connection.clone();
         self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
     }

@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod answer;
 mod auth;
 mod child;
 pub mod config;
@@ -34,8 +35,9 @@ mod settings;
 mod sk;
 mod traffic;
 
+pub use answer::{ChildId, IkeSaId, NotBegun, Unconfigured};
 pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-pub use engine::{ChildId, Env, Ike, IkeSaId, NotBegun, Unconfigured};
+pub use engine::{Env, Ike};
 pub use event::{Assigned, ChildStatus, ChildUp, Down, Event, Host, IkeKeys, IkeStatus, Path, Transmit};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};

@@ -27,8 +27,6 @@ pub struct Settings {
     pub keepalive: Duration,
     /// How long an attempt waits for another answer after one that anybody may have forged (RFC 7296 section 2.21.1).
     pub refusal_wait: Duration,
-    /// Time until a connection that failed is begun again.
-    pub retry: Duration,
 }
 
 /// Repetition of requests (RFC 7296 section 2.1).
@@ -63,7 +61,6 @@ impl Settings {
         half_open_time: Duration::from_secs(30),
         keepalive: Duration::from_secs(20),
         refusal_wait: Duration::from_secs(2),
-        retry: Duration::from_secs(10),
     };
 }
 

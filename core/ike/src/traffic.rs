@@ -119,6 +119,8 @@ pub fn narrow(offered: &[Traffic], allowed: &[Traffic]) -> Vec<Traffic> {
             narrowed.push(part);
         }
     }
+    // It lives as long as its Child SA.
+    narrowed.shrink_to_fit();
     narrowed
 }
 

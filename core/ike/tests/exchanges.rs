@@ -4,7 +4,7 @@
 mod pair;
 
 use casemate_ike::{Down, Event};
-use pair::Pair;
+use pair::{Pair, connection};
 use std::time::Duration;
 
 fn established() -> Pair {
@@ -100,4 +100,21 @@ fn the_end() {
     pair.check_children(0);
     assert_eq!((pair.left.downs(), pair.right.downs()), (vec![Down::Peer], vec![Down::Local]));
     assert_eq!(pair.left.ike.status().count() + pair.right.ike.status().count(), 0);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_called_as_often_as_wanted() {
+    for (tries, messages) in [(1, 7), (2, 14)] {
+        let mut left = connection("left", "right");
+        left.keying_tries = tries;
+        let mut pair = Pair::new(left, connection("right", "left"));
+        pair.left.initiate(pair.now);
+        let mut sent = 0;
+        for second in 0..600 {
+            let now = pair.now.after(Duration::from_secs(second));
+            pair.left.with_env(now, |ike, env| ike.tick(env));
+            sent += pair.left.sent.drain(..).count();
+        }
+        assert_eq!((sent, pair.left.downs()), (messages, vec![Down::Dead]));
+    }
 }

@@ -42,6 +42,11 @@ impl Background {
         Ok(Self { name: name.into(), child, output: output.into() })
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it printed so far.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()

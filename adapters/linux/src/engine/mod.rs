@@ -8,14 +8,13 @@ mod entry;
 mod exit;
 mod home;
 mod keepalive;
+mod parts;
 
 use crate::buffers::Buffers;
-use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::ike::{self, IkePorts};
 use crate::raw::Sinks;
 use crate::receive::Receiver;
-use crate::rng::SystemRng;
 use crate::setup::Live;
 use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
@@ -23,11 +22,10 @@ use crate::udp::UdpPort;
 use crate::{BATCH, Error, sys};
 use arrayvec::ArrayVec;
 use casemate::{Endpoint, Notice};
-use casemate_crypto::Provider;
 use casemate_datapath::reassembly::Reassembler;
 use casemate_datapath::{Direction, DropReason, Outbound, SaId};
-use casemate_ike::{Credentials, Event, IkeSaId, Path, Settings};
-use casemate_sa::{Instant, Limits, Protocol, SaParams};
+use casemate_ike::{Event, IkeSaId, Path, Settings};
+use casemate_sa::{Instant, Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use dummies::Dummies;
@@ -36,59 +34,13 @@ use entry::Entry;
 use exit::Exit;
 pub use home::Home;
 use keepalive::Keepalives;
+pub use parts::{Attendant, Parts};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// How often what depends on time alone is looked after.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Whoever looks after a running engine.
-pub trait Attendant {
-    /// Readable when the attendant wants to be called.
-    fn wake(&self) -> BorrowedFd<'_>;
-    /// Called then. Packets wait meanwhile.
-    fn attend(&mut self, home: &mut Home);
-    /// SIGHUP has come; `false` if that is to end the program.
-    fn reload(&mut self, home: &mut Home) -> bool;
-    /// Something that the endpoint reports.
-    fn notice(&mut self, endpoint: &Endpoint, notice: &Notice);
-    /// Something that went wrong with the system, in words. May come often.
-    fn trouble(&mut self, what: String);
-}
-
-/// What an engine is made from.
-pub struct Parts {
-    /// Data path and IKE, with their SAs, policies and connections.
-    pub endpoint: Endpoint,
-    /// Its clock.
-    pub clock: Clock,
-    /// Its randomness.
-    pub rng: SystemRng,
-    /// Its algorithms.
-    pub providers: Vec<&'static dyn Provider>,
-    /// Its keys and certificates.
-    pub credentials: Rc<dyn Credentials>,
-    /// Whether it speaks IKE.
-    pub speaks_ike: bool,
-    /// Sizes of what is allocated here.
-    pub limits: Limits,
-    /// The TUN interface.
-    pub tun: Tun,
-    /// What was changed in the system.
-    pub live: Live,
-    /// What our own packets carry.
-    pub mark: u32,
-    /// The SAs with manual keys, as they were added.
-    pub sas: Vec<(SaId, SaParams)>,
-    /// Dummy packets, if any are wanted.
-    pub dummies: Option<DummyTraffic>,
-    /// Counters that survive a restart, if there are any.
-    pub ledger: Option<Ledger>,
-    /// What ends the loop.
-    pub signals: Signals,
-}
 
 /// The engine.
 pub struct Engine {
@@ -306,13 +258,13 @@ impl Engine {
         if let Some(Err(error)) = kept {
             attendant.trouble(format!("counters could not be written down: {error}"));
         }
-        while let Some(notice) = self.home.endpoint.next_notice() {
-            self.heed(&notice, attendant);
-            attendant.notice(&self.home.endpoint, &notice);
-        }
+        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
+        notices.iter().for_each(|notice| self.heed(notice, attendant));
         if let Err(error) = self.follow_policies() {
             attendant.trouble(format!("the system does not follow the policies: {error}"));
         }
+        // Whoever is told that something stands may use it at once.
+        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
         if let Some(trouble) = self.exit.take_trouble() {
             attendant.trouble(trouble);
         }

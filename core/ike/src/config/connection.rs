@@ -42,7 +42,7 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
-    /// Attempts at an IKE SA until it is given up; 0 is without end.
+    /// Sequences of repeated first requests to a peer that does not answer, until it is given up; 0 is without end.
     pub keying_tries: u32,
     /// What a second IKE SA with the same peer means.
     pub unique: Unique,

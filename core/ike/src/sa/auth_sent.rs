@@ -195,7 +195,8 @@ impl AuthSent {
         let assigned = content.cp.map(|cp| virtual_ip::read_reply(&cp)).unwrap_or_default();
         let ends = ends_with(head, &assigned);
         let mut tasks: VecDeque<Task> = others.into_iter().map(|wish| Task::Child(Box::new(wish))).collect();
-        let mut children = Vec::new();
+        // There are many IKE SAs, and most have one Child SA: room for more would be a waste.
+        let mut children = Vec::with_capacity(1);
         if let Some(mut first) = first {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
             let (prf, d, role) = (link.suite.prf, &link.d, Role::Initiator);

@@ -47,6 +47,15 @@ pub(crate) enum Effect {
 }
 
 impl Shared {
+    /// An established IKE SA with this peer is gone.
+    pub(crate) fn forget_peer(&mut self, peer: &Identity, ike: IkeSaId) {
+        let Some(known) = self.peers.get_mut(peer) else { return };
+        known.retain(|(id, _)| *id != ike);
+        if known.is_empty() {
+            self.peers.remove(peer);
+        }
+    }
+
     pub(crate) fn next_child_id(&mut self) -> ChildId {
         self.last_child = self.last_child.saturating_add(1);
         ChildId(self.last_child)

@@ -47,10 +47,22 @@ impl Established {
     ) -> Result<Option<Pending>, StateFault> {
         let replaced = wish.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.stage == Stage::Live);
-        if self.phase != Phase::Open || replaced.is_some_and(|id| !is_live(id)) {
+        if replaced.is_some_and(|id| !is_live(id)) {
             return Ok(None);
         }
-        let request = ChildRequest::new(wish, &self.parentage.ends, true, cx)?;
+        let config = wish.config.clone();
+        let failed = |why| Event::ChildFailed { connection: head.connection.clone(), child: config, why };
+        if self.phase != Phase::Open {
+            cx.event(failed(Down::Local));
+            return Ok(None);
+        }
+        let request = match ChildRequest::new(wish, &self.parentage.ends, true, cx) {
+            Ok(request) => request,
+            Err(fault) => {
+                cx.event(failed(Down::Fault(fault.into())));
+                return Err(fault);
+            }
+        };
         let nonce = cx.nonce();
         let sent = self
             .link

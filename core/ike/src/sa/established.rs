@@ -374,6 +374,7 @@ impl Established {
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
+        cx.shared.forget_peer(parentage.peer.id(), head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }

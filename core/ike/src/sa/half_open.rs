@@ -270,7 +270,8 @@ impl HalfOpen {
         let Joined { peer, ends, first } = joined;
         // The peer was made to believe in a NAT.
         init.nat.local |= head.connection.force_encap;
-        let mut children = Vec::new();
+        // There are many IKE SAs, and most have one Child SA: room for more would be a waste.
+        let mut children = Vec::with_capacity(1);
         if let First::Granted(grant) = first {
             let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
             let (prf, d, role) = (link.suite.prf, &link.d, Role::Responder);

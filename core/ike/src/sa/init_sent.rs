@@ -36,6 +36,8 @@ pub(crate) struct InitSent {
     pub(crate) wishes: Vec<Wish>,
     retries: u32,
     tries: u32,
+    /// Sequences of repetitions that were in vain.
+    sequences: u32,
     due: Instant,
     /// A refusal that anybody may have sent: it counts if nothing better comes in time.
     refused: Option<Down>,
@@ -71,6 +73,7 @@ impl InitSent {
             wishes,
             retries: 0,
             tries: 0,
+            sequences: 0,
             due: cx.env.now,
             refused: None,
         };
@@ -122,11 +125,26 @@ impl InitSent {
         self.tries = self.tries.saturating_add(1);
         let how = cx.shared.settings.retransmission;
         if self.tries > how.tries {
-            return State::Closed(Down::Dead);
+            return self.begin_anew(head, cx);
         }
         self.due = cx.env.now.after(how.wait(self.tries));
         cx.send(head.path, core::slice::from_ref(&self.request));
         State::InitSent(self)
+    }
+
+    /// The peer did not answer: another sequence of repetitions, if the connection wants one.
+    fn begin_anew(mut self: Box<Self>, head: &Head, cx: &mut Cx<'_, '_>) -> State {
+        self.sequences = self.sequences.saturating_add(1);
+        let most = head.connection.keying_tries;
+        if most != 0 && self.sequences >= most {
+            return State::Closed(Down::Dead);
+        }
+        // It may be another peer by now, and the cookie too old.
+        self.cookie.clear();
+        match self.send(head, cx) {
+            Ok(()) => State::InitSent(self),
+            Err(fault) => State::Closed(Down::Fault(fault.into())),
+        }
     }
 
     /// A response in clear text: it may be forged, and must not end the attempt at once (RFC 7296 section 2.21.1).

@@ -1,0 +1,106 @@
+//! `casemate run --config` and its commands, as far as they need no privilege: what is wrong is said, and nothing is applied.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const RIGHT: &str = "\
+connections {
+  office {
+    local_addrs = 192.0.2.1
+    remote_addrs = 192.0.2.2
+    local { auth = psk }
+    remote { auth = psk }
+    children { nets { local_ts = 10.1.0.0/16 } }
+  }
+}
+secrets { ike { secret = abc } }
+";
+
+/// A directory with a swanctl.conf; removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str, conf: &str) -> Self {
+        let name = format!("config-{name}-{}", std::process::id());
+        let directory = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        std::fs::create_dir_all(&directory.0).unwrap();
+        directory.write("swanctl.conf", conf.as_bytes());
+        directory
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn run(&self) -> (Output, String) {
+        let conf = self.0.join("swanctl.conf");
+        let output = casemate(&["run", "--dry-run", "--config", conf.to_str().unwrap()]);
+        let error = String::from_utf8(output.stderr.clone()).unwrap();
+        (output, error)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn casemate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_casemate")).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_dry_run_names_the_connections() {
+    let directory = Directory::new("right", RIGHT);
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("# connection office: children nets\n"), "{said}");
+}
+
+#[test]
+fn every_error_is_shown_with_its_place() {
+    let conf = RIGHT.replace("remote_addrs", "remote_adrs").replace("10.1.0.0/16", "10.1.0.0/33");
+    let directory = Directory::new("wrong", &conf);
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(output.stdout.is_empty());
+    for expected in [
+        "swanctl.conf:4: connections.office.remote_adrs",
+        "swanctl.conf:7: connections.office.children.nets.local_ts",
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_certificate_and_one_that_is_missing() {
+    let conf = RIGHT.replace("local { auth = psk }", "local {\n certs = mine.pem\n }");
+    let directory = Directory::new("certificates", &conf);
+    directory.write("x509ca/ca.pem", b"no certificate");
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for expected in ["x509ca/ca.pem: ", "x509/mine.pem: "] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let directory = Directory::new("secret", &RIGHT.replace("secret = abc", "secret = 0xbadcafe5ecre7"));
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("secret") && !error.contains("badcafe"), "{error}");
+}
+
+#[test]
+fn one_source_of_keys_at_a_time() {
+    let output = casemate(&["run", "--config", "a", "--xfrm", "b"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = casemate(&["run", "--config", "a", "--counters", "b"]);
+    assert_eq!(output.status.code(), Some(2));
+}

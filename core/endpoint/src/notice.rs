@@ -1,0 +1,53 @@
+//! What an endpoint tells.
+
+use crate::children::NotInstalled;
+use alloc::sync::Arc;
+use casemate_datapath::AddSaError;
+use casemate_ike::Event;
+use casemate_ike::config::{Child, Connection};
+use core::fmt;
+
+/// Something that happened, for whoever runs the endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Something that IKE tells; SAs and policies are as it says already.
+    Ike(Event),
+    /// Something that the data path tells.
+    Datapath(casemate_datapath::Event),
+    /// A Child SA could not be installed, and is closed again.
+    NotInstalled {
+        /// The connection.
+        connection: Arc<Connection>,
+        /// The child.
+        child: Arc<Child>,
+        /// Why.
+        why: InstallError,
+    },
+}
+
+/// Why a Child SA could not be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallError {
+    /// The data path refused an SA.
+    Sa(AddSaError),
+    /// The SPD is full.
+    Policies,
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sa(error) => error.fmt(f),
+            Self::Policies => f.write_str("the SPD is full"),
+        }
+    }
+}
+
+impl From<NotInstalled> for InstallError {
+    fn from(error: NotInstalled) -> Self {
+        match error {
+            NotInstalled::Sa(error) => Self::Sa(error),
+            NotInstalled::Policies => Self::Policies,
+        }
+    }
+}

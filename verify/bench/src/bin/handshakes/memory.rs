@@ -1,0 +1,116 @@
+//! Two sides in one process without sockets: what a handshake costs the responder, and what it leaves behind.
+
+use crate::case::Case;
+use crate::dice::Dice;
+use crate::initiator::{Home, Initiator, PROVIDERS, load, unix_time};
+use casemate::{Endpoint, Means, Routes};
+use casemate_app::keyring::Keyring;
+use casemate_crypto::Providers;
+use casemate_datapath::{Config, Datapath, Unmatched};
+use casemate_ike::{Path, Settings, Transmit};
+use casemate_sa::{Instant, Limits};
+use std::net::IpAddr;
+use std::path::Path as File;
+use std::time::{Duration, Instant as Clock};
+
+/// What was measured.
+pub(crate) struct Cost {
+    /// Time that the responder took for a handshake.
+    pub(crate) time: Duration,
+    /// Bytes of the heap that an IKE SA with its Child SA holds on the responder's side.
+    pub(crate) bytes: u64,
+}
+
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        None
+    }
+}
+
+/// The side that is measured: everything that it does is timed, and its memory counted.
+struct Responder {
+    endpoint: Endpoint,
+    keyring: Keyring,
+    dice: Dice,
+    spent: Duration,
+    heap: i64,
+}
+
+/// Makes `count` IKE SAs with a Child SA each, with as many peers, and closes none. `directory` has the configurations of both sides.
+pub(crate) fn measure(case: Case, count: u32, directory: &File) -> Cost {
+    let mut initiator = Initiator::new(&crate::responder::configure(case, "initiator", directory), Home::Own);
+    let mut responder = Responder::new(&crate::responder::configure(case, "responder", directory));
+    let now = Instant::from_secs(1_000);
+    for _ in 0..count {
+        initiator.begin(now);
+        while initiator.in_flight() > 0 {
+            let to_responder: Vec<Transmit> = std::iter::from_fn(|| initiator.next_transmit()).collect();
+            assert!(!to_responder.is_empty(), "a handshake came to a halt");
+            for Transmit { path, mut message, .. } in to_responder {
+                for (path, mut answer) in responder.take(&mut message, turned(path), now) {
+                    initiator.receive(&mut answer, turned(path), now);
+                }
+            }
+        }
+        initiator.check();
+    }
+    assert_eq!(responder.endpoint.ike().status().count(), count as usize);
+    Cost { time: responder.spent / count, bytes: responder.heap.unsigned_abs() / u64::from(count) }
+}
+
+fn turned(path: Path) -> Path {
+    Path { local: path.remote, remote: path.local }
+}
+
+impl Responder {
+    fn new(file: &File) -> Self {
+        let (connections, keyring) = load(file);
+        let config =
+            Config { limits: Limits::SERVER, seed: 1, unmatched: Unmatched::PassClear, link_mtu: 1_500 };
+        let endpoint = Endpoint::new(Datapath::new(config), Settings::SERVER);
+        let mut responder = Self { endpoint, keyring, dice: Dice::new(), spent: Duration::ZERO, heap: 0 };
+        responder.with(Instant::from_secs(1_000), |endpoint, means| {
+            endpoint.configure(connections, &[], means).unwrap();
+        });
+        responder
+    }
+
+    /// Takes a message, and gives the answers. They are copied, so that only what stays is counted.
+    fn take(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
+        let mut answers = Vec::with_capacity(2);
+        let (before, start) = (heap_in_use(), Clock::now());
+        self.with(now, |endpoint, means| endpoint.receive_ike(message, path, means));
+        self.spent += start.elapsed();
+        while self.endpoint.next_notice().is_some() {}
+        let mut copied = 0;
+        while let Some(Transmit { path, message, .. }) = self.endpoint.next_transmit() {
+            let between = heap_in_use();
+            answers.push((path, message.clone()));
+            copied += heap_in_use() - between;
+        }
+        self.heap += heap_in_use() - before - copied;
+        answers
+    }
+
+    fn with(&mut self, now: Instant, act: impl FnOnce(&mut Endpoint, &mut Means<'_>)) {
+        let mut means = Means {
+            now,
+            unix_time: unix_time(),
+            rng: &mut self.dice,
+            providers: &Providers(&PROVIDERS),
+            credentials: &self.keyring,
+            routes: &NoRoutes,
+        };
+        act(&mut self.endpoint, &mut means);
+    }
+}
+
+/// Bytes that the C library's allocator has given out. AWS-LC takes its memory there too, so this sees more than an
+/// allocator of Rust could.
+fn heap_in_use() -> i64 {
+    // SAFETY: mallinfo2 has no arguments and changes nothing.
+    let info = unsafe { libc::mallinfo2() };
+    (info.uordblks + info.hblkhd) as i64
+}

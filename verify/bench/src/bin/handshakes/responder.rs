@@ -1,0 +1,188 @@
+//! The responders that are measured: `casemate run --config`, and strongSwan's charon with kernel-libipsec.
+
+use crate::case::{Auth, Case};
+use crate::pki::Pki;
+use casemate_interop::{Background, Error, Netns, Result, run};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// What charon shall load: verify/interop has the same list.
+const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
+     cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
+
+/// The CPU that responders run on. The initiators have the others.
+pub(crate) const CPU: &str = "1";
+
+/// A program that answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Program {
+    /// `casemate` at this path.
+    Casemate(PathBuf),
+    /// Copies of strongSwan's programs in this directory. Debian confines the originals by AppArmor, by their paths, to
+    /// the files of the system's own daemon.
+    Charon(PathBuf),
+}
+
+/// A responder at work; dropping it ends it.
+pub(crate) struct Responder {
+    daemon: Background,
+}
+
+impl Program {
+    /// Its name in tables.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Casemate(_) => "casemate",
+            Self::Charon(_) => "charon",
+        }
+    }
+
+    /// charon, if it is installed; its programs are copied to `directory`.
+    pub(crate) fn charon(directory: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+        for program in ["charon-systemd", "swanctl"] {
+            let from = Path::new("/usr/sbin").join(program);
+            fs::copy(&from, directory.join(program)).map_err(Error::in_front(format!(
+                "{} (Debian packages charon-systemd and strongswan-swanctl)",
+                from.display()
+            )))?;
+        }
+        Ok(Self::Charon(directory))
+    }
+
+    /// Starts it in `netns` with its files in `directory`, which `configure` has filled.
+    pub(crate) fn start(&self, netns: &Netns, directory: &Path) -> Result<Responder> {
+        match self {
+            Self::Casemate(program) => start_casemate(program, netns, directory),
+            Self::Charon(programs) => start_charon(programs, netns, directory),
+        }
+    }
+}
+
+/// Writes `swanctl.conf` of a side below `directory`, beside the certificates that were put there.
+pub(crate) fn configure(case: Case, side: &str, directory: &Path) -> PathBuf {
+    let text = if side == "initiator" { case.initiator() } else { case.responder() };
+    let file = directory.join(side).join("swanctl.conf");
+    fs::create_dir_all(directory.join(side))
+        .and_then(|()| fs::write(&file, text))
+        .expect("the directory is ours");
+    file
+}
+
+/// Makes the directories of both sides.
+pub(crate) fn prepare(case: Case, pki: &Pki, directory: &Path) -> Result<()> {
+    for side in ["initiator", "responder"] {
+        configure(case, side, directory);
+        if case.auth == Auth::Ecdsa {
+            pki.install(side, &directory.join(side))?;
+        }
+    }
+    Ok(())
+}
+
+/// The program on the responders' CPU.
+fn pinned(netns: &Netns, program: &Path) -> Command {
+    let mut command = netns.command("taskset");
+    command.args(["--cpu-list", CPU]).arg(program);
+    command
+}
+
+fn start_casemate(program: &Path, netns: &Netns, directory: &Path) -> Result<Responder> {
+    let mut command = pinned(netns, program);
+    command.args(["run", "--config"]).arg(directory.join("swanctl.conf"));
+    let mut daemon = Background::start("casemate", command, &directory.join("output"))?;
+    daemon.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
+    Ok(Responder { daemon })
+}
+
+fn start_charon(programs: &Path, netns: &Netns, directory: &Path) -> Result<Responder> {
+    let (socket, conf) = (directory.join("charon.vici"), directory.join("strongswan.conf"));
+    let uri = format!("unix://{}", socket.display());
+    fs::write(&conf, charon_conf(&uri)).map_err(Error::in_front(conf.display()))?;
+    for folder in
+        "x509 x509ca x509ocsp x509aa x509ac x509crl pubkey private rsa ecdsa bliss pkcs8 pkcs12".split(' ')
+    {
+        fs::create_dir_all(directory.join(folder)).map_err(Error::in_front(folder))?;
+    }
+    let mut command = pinned(netns, &programs.join("charon-systemd"));
+    command.env("STRONGSWAN_CONF", &conf);
+    let mut daemon = Background::start("charon", command, &directory.join("output"))?;
+    daemon.wait_until(START_LIMIT, |_| UnixStream::connect(&socket).is_ok())?;
+    let environment =
+        [format!("SWANCTL_DIR={}", directory.display()), format!("STRONGSWAN_CONF={}", conf.display())];
+    let swanctl = programs.join("swanctl").display().to_string();
+    let words = [&environment[0], &environment[1], &swanctl, "--load-all", "--noprompt", "--uri", &uri];
+    let output = run(netns, START_LIMIT, "env", &words.map(|word: &str| word))?;
+    if output.status != 0 || output.stdout.contains("failed") {
+        return Err(Error::new(format!("swanctl --load-all: {}", output.stdout)));
+    }
+    Ok(Responder { daemon })
+}
+
+/// No log, no cookies, and no limit for half-open SAs of one address. To charon, zero is a low threshold.
+fn charon_conf(uri: &str) -> String {
+    format!(
+        "charon-systemd {{\n load = {PLUGINS}\n cookie_threshold = 100000\n cookie_threshold_ip = 100000\n block_threshold = 100000\n \
+         half_open_timeout = 300\n plugins {{\n vici {{\n socket = {uri}\n }}\n \
+         kernel-libipsec {{\n allow_peer_ts = yes\n }}\n }}\n \
+         journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n }}\n}}\n\
+         swanctl {{\n load = random pem pkcs1 pkcs8 x509 pubkey openssl curve25519\n}}\n"
+    )
+}
+
+/// What a process has used so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    /// CPU time of all its threads, in its own code and in the kernel.
+    pub(crate) cpu: Duration,
+    /// CPU time of the programs that it ran, such as `nft`.
+    pub(crate) programs: Duration,
+    /// Memory that is present.
+    pub(crate) resident_kib: u64,
+}
+
+impl Responder {
+    /// What it has used so far.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let process = Path::new("/proc").join(self.daemon.pid().to_string());
+        let read = |name: &str| fs::read_to_string(process.join(name)).map_err(Error::in_front(name));
+        let (stat, status) = (read("stat")?, read("status")?);
+        usage(&stat, &status).ok_or_else(|| Error::new(format!("/proc/PID/stat and status: {stat} {status}")))
+    }
+}
+
+/// From `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
+fn usage(stat: &str, status: &str) -> Option<Usage> {
+    // The name may have anything in it, but it is the only field in parentheses. utime, stime, cutime and cstime are the
+    // 14th field of all and those behind it.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: Vec<u64> = fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse().ok()).collect();
+    let [own, own_kernel, programs, programs_kernel] = ticks[..] else { return None };
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let resident_kib = resident.trim().strip_suffix(" kB")?.parse().ok()?;
+    let time = |ticks| Duration::from_millis(ticks * MS_PER_TICK);
+    let (cpu, programs) = (time(own + own_kernel), time(programs + programs_kernel));
+    Some(Usage { cpu, programs, resident_kib })
+}
+
+/// USER_HZ is 100 on every Linux.
+const MS_PER_TICK: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_is_read_however_the_process_is_called() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 25 30 1 20 0";
+        let used = usage(stat, "Name:\ta\nVmRSS:\t   5120 kB\nThreads:\t1\n").unwrap();
+        assert_eq!((used.cpu, used.programs), (Duration::from_millis(1_750), Duration::from_millis(310)));
+        assert_eq!(used.resident_kib, 5_120);
+        assert!(usage("7 (a) S 1", "").is_none());
+    }
+}
