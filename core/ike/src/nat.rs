@@ -77,3 +77,55 @@ pub(crate) fn detect(
         local: !destinations.any(|notify| notify.data == ours),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use casemate_crypto::Provider;
+
+    const SPIS: (IkeSpi, IkeSpi) = (IkeSpi(0x0102_0304_0506_0708), IkeSpi::NONE);
+
+    fn with_providers<T>(act: impl FnOnce(&Providers<'_>) -> T) -> T {
+        let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
+        act(&Providers(&[provider]))
+    }
+
+    /// Expected values by Python's hashlib.
+    #[test]
+    fn hashes_of_spis_address_and_port() {
+        for (end, expected) in [
+            ("192.0.2.1:500", "644b4575455bd6fcc1efe2be8162a9218e448e5f"),
+            ("[2001:db8::1]:4500", "98c75483db80168697635aa7844504963e87de33"),
+        ] {
+            let hash = with_providers(|providers| hash(SPIS, end.parse().unwrap(), providers)).unwrap();
+            assert_eq!(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
+        }
+    }
+
+    #[test]
+    fn one_hash_of_several_is_enough() {
+        let path = Path { local: "192.0.2.2:500".parse().unwrap(), remote: "192.0.2.1:500".parse().unwrap() };
+        let (theirs, ours) = with_providers(|providers| {
+            (hash(SPIS, path.remote, providers).unwrap(), hash(SPIS, path.local, providers).unwrap())
+        });
+        let wrong = [0; 20];
+        let judge = |sources: &[&[u8]], destinations: &[&[u8]]| {
+            let mut content = Content::default();
+            let source = |data| Notify::new(NotifyType::NAT_DETECTION_SOURCE_IP, data);
+            let destination = |data| Notify::new(NotifyType::NAT_DETECTION_DESTINATION_IP, data);
+            content.notifies.extend(sources.iter().copied().map(source));
+            content.notifies.extend(destinations.iter().copied().map(destination));
+            with_providers(|providers| detect(&content, SPIS, path, providers)).unwrap()
+        };
+        let nat = |local, remote| Some(Nat { local, remote });
+        assert_eq!(judge(&[&theirs], &[&ours]), nat(false, false));
+        assert_eq!(judge(&[&wrong, &theirs], &[&wrong, &ours]), nat(false, false));
+        assert_eq!(judge(&[&wrong], &[&ours]), nat(false, true));
+        assert_eq!(judge(&[&theirs], &[&wrong]), nat(true, false));
+        assert_eq!(judge(&[&theirs[..19]], &[&[]]), nat(true, true));
+        // Who says nothing of one of them says nothing.
+        assert_eq!((judge(&[], &[&ours]), judge(&[&theirs], &[])), (None, None));
+    }
+}

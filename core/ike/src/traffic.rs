@@ -197,3 +197,102 @@ impl fmt::Display for Traffic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+    use alloc::vec;
+
+    fn traffic(first: &str, last: &str, proto: u8, ports: (u16, u16)) -> Traffic {
+        let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        let proto = Some(proto).filter(|proto| *proto != 0);
+        Traffic { addrs, proto, ports: PortRange::new(ports.0, ports.1).unwrap() }
+    }
+
+    fn v4(first: &str, last: &str) -> Traffic {
+        traffic(first, last, 0, (0, 65_535))
+    }
+
+    #[test]
+    fn what_both_hold() {
+        let wide = v4("10.0.0.0", "10.0.255.255");
+        let part = traffic("10.0.4.0", "10.1.0.255", 6, (80, 443));
+        let both = traffic("10.0.4.0", "10.0.255.255", 6, (80, 443));
+        assert_eq!((wide.intersection(&part), part.intersection(&wide)), (Some(both), Some(both)));
+        assert!(wide.contains(&both) && part.contains(&both) && !both.contains(&part));
+        for other in [
+            v4("10.1.0.0", "10.1.255.255"),
+            traffic("10.0.4.0", "10.0.4.0", 17, (80, 80)),
+            traffic("10.0.4.0", "10.0.4.0", 6, (444, 500)),
+            traffic("::", "ffff::", 6, (80, 80)),
+        ] {
+            assert_eq!(both.intersection(&other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn narrowing_leaves_out_what_another_holds() {
+        let offered = [v4("10.0.0.1", "10.0.0.1"), v4("10.0.0.0", "10.0.0.255"), v4("10.9.0.0", "10.9.0.9")];
+        let allowed = [v4("10.0.0.0", "10.0.0.127"), v4("172.16.0.0", "172.16.0.9")];
+        assert_eq!(narrow(&offered, &allowed), [v4("10.0.0.0", "10.0.0.127")]);
+        assert_eq!(narrow(&offered, &[]), []);
+        assert_eq!(narrow(&[], &allowed), []);
+    }
+
+    #[test]
+    fn what_narrowing_yields_is_bounded() {
+        let host = |n: u32| {
+            let addr = IpAddr::V4(n.into());
+            Traffic::any(AddrRange::single(addr))
+        };
+        let offered: Vec<Traffic> = (1..=255).map(host).collect();
+        let all = [v4("0.0.0.0", "255.255.255.255")];
+        assert_eq!(narrow(&offered, &all), offered[..MAX_SELECTORS]);
+    }
+
+    #[test]
+    fn there_and_back_on_the_wire() {
+        for part in [v4("10.0.0.0", "10.0.0.9"), traffic("2001:db8::", "2001:db8::ff", 17, (53, 53))] {
+            assert_eq!(Traffic::from_wire(&part.to_wire()), Some(part));
+        }
+        let opaque = RangeSelector { ports: Ports::OPAQUE, ..v4("10.0.0.0", "10.0.0.9").to_wire() };
+        assert_eq!(Traffic::from_wire(&opaque), None);
+    }
+
+    #[test]
+    fn ends_are_filled_in() {
+        let ends: Vec<IpAddr> = ["192.0.2.1", "0.0.0.0", "::"].map(|end| end.parse().unwrap()).into();
+        let filled: Vec<AddrRange> = TrafficTemplate::DYNAMIC.fill(&ends).map(|part| part.addrs).collect();
+        assert_eq!(filled, [AddrRange::single(ends[0]), AddrRange::ANY_V4, AddrRange::ANY_V6]);
+        let fixed = TrafficTemplate { addrs: Some(AddrRange::ANY_V6), ..TrafficTemplate::DYNAMIC };
+        assert_eq!(fixed.fill(&ends).map(|part| part.addrs).collect::<Vec<_>>(), vec![AddrRange::ANY_V6]);
+    }
+
+    #[test]
+    fn icmp_types_and_codes() {
+        let icmp = |ports| traffic("10.0.0.1", "10.0.0.1", 1, ports);
+        let ports = |src, dst| selector(&src, &dst).map(|s| (s.src_port, s.dst_port));
+        let (eight, three) = (PortRange::new(8, 8).unwrap(), PortRange::new(3, 3).unwrap());
+        assert_eq!(ports(icmp((0x0800, 0x08ff)), icmp((0, 65_535))), Some((eight, PortRange::ANY)));
+        assert_eq!(
+            ports(icmp((0, 65_535)), icmp((0x0304, 0x0304))),
+            Some((three, PortRange::new(4, 4).unwrap()))
+        );
+        assert_eq!(ports(icmp((0, 65_535)), traffic("10.0.0.2", "10.0.0.2", 6, (1, 1))), None);
+        assert_eq!(
+            ports(icmp((0, 65_535)), v4("10.0.0.2", "10.0.0.2")),
+            Some((PortRange::ANY, PortRange::ANY))
+        );
+        assert_eq!(selector(&v4("10.0.0.1", "10.0.0.1"), &traffic("::1", "::1", 0, (0, 65_535))), None);
+    }
+
+    #[test]
+    fn words() {
+        let shown = |proto, ports| traffic("10.1.0.0", "10.1.255.255", proto, ports).to_string();
+        assert_eq!(shown(0, (0, 65_535)), "10.1.0.0/16");
+        assert_eq!(shown(6, (80, 80)), "10.1.0.0/16[tcp/80]");
+        assert_eq!(shown(47, (0, 65_535)), "10.1.0.0/16[47]");
+        assert_eq!(shown(17, (1, 9)), "10.1.0.0/16[udp/1-9]");
+    }
+}

@@ -256,7 +256,9 @@ impl Established {
 
     pub(crate) fn on_time(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
         if self.link.repeat(head, cx).is_err() {
-            return self.close(head, Down::Dead, cx);
+            // What was to be closed anyway is closed for that reason, and does not begin anew because the peer is dead.
+            let why = self.closing_why().unwrap_or(Down::Dead);
+            return self.close(head, why, cx);
         }
         let now = cx.env.now;
         let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();

@@ -82,7 +82,8 @@ impl Established {
         Ok(None)
     }
 
-    fn closing_why(&self) -> Option<Down> {
+    /// Why we are closing it, if we are.
+    pub(super) fn closing_why(&self) -> Option<Down> {
         match self.pending {
             Some(Pending::DeleteIke(why)) => Some(why),
             _ => None,

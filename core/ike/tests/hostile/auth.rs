@@ -346,7 +346,8 @@ fn a_child_sa_that_the_peer_refuses_leaves_the_ike_sa() {
 
 #[test]
 fn a_child_sa_that_was_not_asked_for_ends_everything() {
-    let alter: [(PayloadType, fn(&mut Vec<u8>), StateFault); 4] = [
+    type Alter = fn(&mut Vec<u8>);
+    let alter: [(PayloadType, Alter, StateFault); 4] = [
         (PayloadType::TS_I, |ts| ts[13] = 0, StateFault::TsNotOffered),
         (PayloadType::TS_R, |ts| ts[17] = 255, StateFault::TsNotOffered),
         (PayloadType::SA, |sa| sa[4] = 7, StateFault::NotOffered),

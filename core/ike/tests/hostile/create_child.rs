@@ -1,11 +1,10 @@
 //! CREATE_CHILD_SA and INFORMATIONAL of a peer that has the keys (RFC 7296 sections 1.3, 1.4, 2.25).
 
-use crate::first_request::{proposal, sa_of};
+use crate::first_request::{GCM128, proposal, sa_of};
 use crate::forge::{Attack, Raw, altered, notifies, without};
 use casemate_ike::{Down, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType, ProtocolId};
 
-const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
 const NO_ESN: (u8, u16, &[u8]) = (5, 0, &[]);
 
 /// A request for a Child SA of the usual networks, as the left side would make it.
@@ -324,7 +323,8 @@ fn an_answer_of_invalid_syntax_is_the_end() {
 
 #[test]
 fn answers_that_chose_what_was_not_offered() {
-    let alter: [(fn(&mut Vec<Raw>), StateFault); 5] = [
+    type Alter = fn(&mut Vec<Raw>);
+    let alter: [(Alter, StateFault); 5] = [
         (|a| *a = altered(a, PayloadType::SA, |sa| sa[4] = 9), StateFault::NotOffered),
         (|a| *a = altered(a, PayloadType::TS_I, |ts| ts[12] = 9), StateFault::TsNotOffered),
         (|a| a.push(Raw::notify(NotifyType::USE_TRANSPORT_MODE, &[])), StateFault::NotOffered),

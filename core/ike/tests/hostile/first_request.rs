@@ -176,9 +176,9 @@ pub(crate) fn sa_of(proposals: &[Vec<u8>]) -> Vec<u8> {
     all.concat()
 }
 
-const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
-const PRF: (u8, u16, &[u8]) = (2, 5, &[]);
-const X25519: (u8, u16, &[u8]) = (4, 31, &[]);
+pub(crate) const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
+pub(crate) const PRF: (u8, u16, &[u8]) = (2, 5, &[]);
+pub(crate) const X25519: (u8, u16, &[u8]) = (4, 31, &[]);
 
 /// What the right side chooses of these proposals: the body of its SA payload.
 fn choice(body: &[u8]) -> Vec<u8> {
@@ -187,7 +187,7 @@ fn choice(body: &[u8]) -> Vec<u8> {
     let payloads = altered(&payloads, PayloadType::SA, |sa| *sa = body.into());
     let answers = give_right(&mut pair, &plain(&header, &payloads));
     let (_, answer) = read_plain(&answers[0]);
-    answer.into_iter().find(|payload| payload.kind == PayloadType::SA).expect("a choice").body
+    answer.into_iter().find(|payload| payload.kind == PayloadType::SA).unwrap().body
 }
 
 fn refused(body: &[u8], fault: &str) -> Vec<Vec<u8>> {

@@ -1,6 +1,6 @@
 //! Answers to IKE_SA_INIT that are forged or wrong, at an initiator (RFC 7296 sections 2.6, 2.7 and 2.21.1).
 
-use crate::first_request::{proposal, sa, sa_of};
+use crate::first_request::{GCM128, PRF, X25519, proposal, sa, sa_of};
 use crate::forge::{Raw, altered, count, first_request, give_left, give_right, plain, read_plain, without};
 use crate::pair::Pair;
 use casemate_ike::{Down, StateFault};
@@ -80,8 +80,7 @@ const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
 fn choices_that_were_not_offered() {
     let (_, _, answer) = begun();
     let (header, payloads) = read_plain(&answer);
-    let (gcm, prf, x25519): (_, (u8, u16, &[u8]), (u8, u16, &[u8])) =
-        ((1, 20, &[0x80, 14, 0, 128][..]), (2, 5, &[]), (4, 31, &[]));
+    let (gcm, prf, x25519) = (GCM128, PRF, X25519);
     let two = sa_of(&[proposal(1, 1, &[], &[gcm, prf, x25519]), proposal(2, 1, &[], &[gcm, prf, x25519])]);
     let choices = [
         two,

@@ -9,6 +9,7 @@
     reason = "a test may fail"
 )]
 
+mod agreements;
 mod auth;
 mod create_child;
 mod first_request;
@@ -17,4 +18,6 @@ mod forge;
 mod fragments;
 #[path = "../pair/mod.rs"]
 mod pair;
+mod peer_bugs;
+mod sessions;
 mod table;

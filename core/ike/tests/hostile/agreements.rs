@@ -1,0 +1,300 @@
+//! What both sides agree on: where they are, which addresses they have, what they protect, and how often they know each
+//! other (RFC 7296 sections 1.3.1, 2.4, 2.9, 2.19 and 2.23, RFC 6023).
+
+use crate::forge::{Attack, Raw, altered, count, give_on};
+use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
+use crate::sessions::{alone, established, usual};
+use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Pool, Unique};
+use casemate_ike::{Down, Event, Path, TrafficTemplate};
+use casemate_sa::{AddrRange, Mode, PortRange};
+use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The right side sees the left one at another address and port, as a NAT makes it.
+fn behind_nat() -> Pair {
+    let any = |own, peer| Connection { remote_addrs: vec![AddrPattern::Any], ..connection(own, peer) };
+    let mut pair = Pair::new(connection("left", "right"), any("right", "left"));
+    pair.left.initiate(pair.now);
+    through_nat(&mut pair, outside(1_024));
+    pair
+}
+
+fn outside(port: u16) -> SocketAddr {
+    format!("198.51.100.7:{port}").parse().unwrap()
+}
+
+fn through_nat(pair: &mut Pair, seen: SocketAddr) {
+    for _ in 0..50 {
+        if let Some(transmit) = pair.left.sent.pop_front() {
+            let path = Path { local: transmit.path.remote, remote: seen };
+            let mut message = transmit.message;
+            pair.right.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+        }
+        let Some(transmit) = pair.right.sent.pop_front() else { continue };
+        assert_eq!(transmit.path.remote, seen, "the answer goes where the request came from");
+        let local = (pair.left.addr, transmit.path.local.port()).into();
+        let path = Path { local, remote: transmit.path.local };
+        let mut message = transmit.message;
+        pair.left.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+    }
+}
+
+#[test]
+fn a_nat_is_seen_and_kept_open() {
+    let mut pair = behind_nat();
+    let (left, right) = (pair.left.ike.status().next().unwrap(), pair.right.ike.status().next().unwrap());
+    assert_eq!((left.nat, right.nat), ((true, false), (false, true)));
+    assert_eq!(
+        (left.path.local.port(), left.path.remote.port(), right.path.local.port()),
+        (4_500, 4_500, 4_500)
+    );
+    assert!(
+        pair.left.children()[0].outbound.encap.is_some() && pair.right.children()[0].inbound.encap.is_some()
+    );
+    // RFC 3948 section 4: whoever is behind it keeps it open, and only while it is silent.
+    let keepalives = alone(&mut pair, 61);
+    assert_eq!(keepalives, [20, 40, 60]);
+    pair.right.tick(pair.now);
+    assert!(pair.right.sent.is_empty());
+}
+
+#[test]
+fn a_peer_behind_a_nat_may_move_but_only_with_the_key() {
+    let mut pair = behind_nat();
+    pair.left.ike.tell_keys(true);
+    let moved =
+        |pair: &Pair| pair.right.events.iter().filter(|event| matches!(event, Event::Moved { .. })).count();
+    // A message that was changed, from somewhere else.
+    let sa = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_env(pair.now, |all, env| all.rekey(sa, env));
+    let request = pair.left.sent.front().unwrap().message.clone();
+    let mut changed = request.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    let elsewhere = Path { local: (pair.right.addr, 4_500).into(), remote: outside(6_666) };
+    assert!(give_on(&mut pair, &changed, elsewhere).is_empty());
+    assert_eq!((moved(&pair), count(&pair.right, "icv-mismatch")), (0, 1));
+    // The true one from another port of the NAT.
+    through_nat(&mut pair, outside(2_048));
+    assert_eq!(moved(&pair), 1);
+    pair.check_children(1);
+    // Sent again by somebody who recorded it: the old IKE SA is gone by now, and nothing moves.
+    give_on(&mut pair, &request, elsewhere);
+    assert_eq!(moved(&pair), 1);
+    assert_eq!(pair.right.ike.status().next().unwrap().path.remote, outside(2_048));
+}
+
+#[test]
+fn a_repeated_request_from_elsewhere_moves_nobody() {
+    let mut pair = behind_nat();
+    let id = pair.left.children()[0].id;
+    pair.left.with_env(pair.now, |ike, env| ike.terminate_child(id, Down::Local, env));
+    let request = pair.left.sent.front().unwrap().message.clone();
+    through_nat(&mut pair, outside(1_024));
+    let elsewhere = Path { local: (pair.right.addr, 4_500).into(), remote: outside(6_666) };
+    give_on(&mut pair, &request, elsewhere);
+    assert!(!pair.right.events.iter().any(|event| matches!(event, Event::Moved { .. })));
+    assert_eq!(pair.right.ike.status().next().unwrap().path.remote, outside(1_024));
+}
+
+#[test]
+fn without_a_nat_a_peer_does_not_move() {
+    let mut attack = Attack::established();
+    let elsewhere =
+        Path { local: (attack.pair.right.addr, 500).into(), remote: "192.0.2.1:501".parse().unwrap() };
+    let header = attack.forger.header(ExchangeType::INFORMATIONAL, 2, false);
+    let message = attack.forger.seal(&header, &[]);
+    give_on(&mut attack.pair, &message, elsewhere);
+    assert_eq!(attack.pair.right.ike.status().next().unwrap().path.remote.port(), 500);
+}
+
+fn with_pool(last: &str, vips: &[&str]) -> (Connection, Connection, Pool) {
+    let mut left = connection("left", "right");
+    left.vips = vips.iter().map(|vip| vip.parse().unwrap()).collect();
+    let mut right = connection("right", "left");
+    right.pools = vec!["pool".into()];
+    let everything = TrafficTemplate { addrs: Some(AddrRange::ANY_V4), proto: None, ports: PortRange::ANY };
+    left.children = vec![Arc::new(child(vec![TrafficTemplate::DYNAMIC], vec![everything]))];
+    right.children = vec![Arc::new(child(vec![everything], vec![TrafficTemplate::DYNAMIC]))];
+    let addrs = AddrRange::new("10.9.0.1".parse().unwrap(), last.parse().unwrap()).unwrap();
+    (
+        left,
+        right,
+        Pool { name: "pool".into(), addrs, dns: vec!["10.9.9.9".parse().unwrap()], subnets: vec![] },
+    )
+}
+
+fn configure(side: &mut Side, pool: &Pool) {
+    let connections = side.ike.connections().to_vec();
+    side.ike.configure(connections, std::slice::from_ref(pool));
+}
+
+#[test]
+fn virtual_addresses_are_given_and_come_back() {
+    let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
+    let mut pair = Pair::new(left, right);
+    configure(&mut pair.right, &pool);
+    for _ in 0..3 {
+        pair.left.initiate(pair.now);
+        pair.run();
+        let status = pair.left.ike.status().next().unwrap();
+        assert_eq!(status.virtual_addrs, ["10.9.0.1".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(status.dns, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(pair.left.children()[0].local[0].addrs, AddrRange::single("10.9.0.1".parse().unwrap()));
+        pair.check_children(1);
+        pair.left.with_env(pair.now, |ike, env| ike.terminate(status.id, Down::Local, env));
+        pair.run();
+        assert!(matches!(pair.left.events.last(), Some(Event::IkeDown { .. })));
+    }
+    let unassigned =
+        pair.left.events.iter().filter(|event| matches!(event, Event::Unassigned { .. })).count();
+    assert_eq!(unassigned, 3);
+}
+
+#[test]
+fn an_address_of_a_refused_peer_goes_back_to_the_pool() {
+    let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
+    let mut pair = Pair::new(left, right);
+    configure(&mut pair.right, &pool);
+    // Twice a request that fails behind the lease, for want of selectors.
+    for seed in [5, 6] {
+        pair.left = Side::new(LEFT, seed, pair.left.ike.connections()[0].as_ref().clone());
+        let (mut attack, auth) = Attack::half_open(pair);
+        let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
+        let broken = crate::forge::without(&auth, PayloadType::TS_I);
+        let message = attack.forger.seal(&header, &broken);
+        assert_eq!(attack.give(&message).len(), 1);
+        assert_eq!(attack.pair.right.ike.status().count(), 0);
+        pair = attack.pair;
+    }
+    pair.left = Side::new(LEFT, 7, pair.left.ike.connections()[0].as_ref().clone());
+    pair.left.initiate(pair.now);
+    pair.run();
+    assert_eq!(pair.left.ike.status().next().unwrap().virtual_addrs.len(), 1, "the only one is free");
+}
+
+#[test]
+fn a_pool_that_is_empty_refuses_the_child_sa_and_not_the_ike_sa() {
+    let (left, mut right, pool) = with_pool("10.9.0.1", &["0.0.0.0", "0.0.0.0"]);
+    right.pools = vec!["other".into()];
+    let mut pair = Pair::new(left, right);
+    configure(&mut pair.right, &pool);
+    pair.left.initiate(pair.now);
+    pair.run();
+    assert_eq!(count(&pair.right, "no-address"), 1);
+    let refused = |event: &Event| {
+        matches!(event, Event::ChildFailed { why: Down::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE), .. })
+    };
+    assert!(pair.left.events.iter().any(refused), "{:?}", pair.left.events);
+    pair.check_children(0);
+    assert!(pair.left.leaked().is_empty() && pair.right.leaked().is_empty());
+}
+
+#[test]
+fn selectors_are_narrowed() {
+    let wide = |own, peer, len| {
+        let mut connection = connection(own, peer);
+        let net = |name: &str| if name == "left" { "10.1.0.0" } else { "10.2.0.0" };
+        let ts = |name: &str| {
+            let addrs = AddrRange::prefix(net(name).parse().unwrap(), len).unwrap();
+            vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+        };
+        connection.children = vec![Arc::new(child(ts(own), ts(peer)))];
+        connection
+    };
+    for (left, right) in [(8, 24), (24, 8), (16, 16)] {
+        let pair = established(wide("left", "right", left), wide("right", "left", right));
+        pair.check_children(1);
+        let narrow = AddrRange::prefix("10.1.0.0".parse().unwrap(), left.max(right)).unwrap();
+        assert_eq!(pair.left.children()[0].local[0].addrs, narrow);
+    }
+}
+
+#[test]
+fn transport_mode_is_granted_or_means_a_tunnel() {
+    let with = |own, peer, mode| {
+        let mut connection = connection(own, peer);
+        let dynamic = || vec![TrafficTemplate::DYNAMIC];
+        let mut child = child(dynamic(), dynamic());
+        child.mode = mode;
+        connection.children = vec![Arc::new(child)];
+        connection
+    };
+    use ChildMode::{Transport, Tunnel};
+    for (left, right, both) in [
+        (Transport, Transport, true),
+        (Transport, Tunnel, false),
+        (Tunnel, Transport, false),
+        (Tunnel, Tunnel, false),
+    ] {
+        let pair = established(with("left", "right", left), with("right", "left", right));
+        pair.check_children(1);
+        let mode = pair.left.children()[0].inbound.mode;
+        assert_eq!(mode, if both { Mode::Transport } else { Mode::Tunnel });
+    }
+}
+
+#[test]
+fn an_ike_sa_without_a_first_child_sa_gets_it_afterwards() {
+    let prefer = Connection { childless: Childless::Prefer, ..connection("left", "right") };
+    let pair = established(prefer.clone(), connection("right", "left"));
+    pair.check_children(1);
+    // Where the peer does not announce it, it comes with IKE_AUTH.
+    let never = Connection { childless: Childless::Never, ..connection("right", "left") };
+    established(prefer, never).check_children(1);
+}
+
+/// A second IKE SA of the same peer, which has forgotten the first one or not.
+fn second(unique: Unique, forgotten: bool) -> Pair {
+    let mut pair =
+        established(connection("left", "right"), Connection { unique, ..connection("right", "left") });
+    pair.now = pair.now.after(Duration::from_secs(1));
+    if forgotten {
+        pair.left = Side::new(LEFT, 99, connection("left", "right"));
+        pair.left.initiate(pair.now);
+    } else {
+        // Another one that says nothing of a first contact.
+        let never = Connection { unique: Unique::Never, ..connection("left", "right") };
+        pair.left = Side::new(LEFT, 99, never);
+        pair.left.initiate(pair.now);
+    }
+    pair.run();
+    pair
+}
+
+#[test]
+fn a_peer_that_comes_twice() {
+    let kept = |pair: &Pair| (pair.right.ike.status().count(), pair.right.downs());
+    let replaced = (1, vec![Down::NotUnique]);
+    // INITIAL_CONTACT (RFC 7296 section 2.4) is heeded, unless it is not to be.
+    for unique in [Unique::No, Unique::Keep, Unique::Replace] {
+        assert_eq!(kept(&second(unique, true)), replaced, "{unique:?}");
+    }
+    assert_eq!(kept(&second(Unique::Never, true)), (2, vec![]));
+    assert_eq!(kept(&second(Unique::No, false)), (2, vec![]));
+    let refused = second(Unique::Keep, false);
+    assert_eq!((refused.right.ike.status().count(), count(&refused.right, "not-unique")), (1, 1));
+    assert_eq!(refused.left.downs(), [Down::Refused(NotifyType::AUTHENTICATION_FAILED)]);
+    assert_eq!(
+        second(Unique::Replace, false).right.ike.status().filter(|ike| ike.state == "established").count(),
+        1
+    );
+}
+
+#[test]
+fn initial_contact_of_somebody_who_is_not_the_peer_closes_nothing() {
+    let mut pair = usual();
+    pair.now = pair.now.after(Duration::from_secs(1));
+    pair.left = Side::new(LEFT, 99, connection("left", "right"));
+    let (mut attack, auth) = Attack::half_open(pair);
+    assert!(auth.contains(&Raw::notify(NotifyType::INITIAL_CONTACT, &[])));
+    let forged = altered(&auth, PayloadType::AUTH, |auth| auth[8] ^= 1);
+    let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
+    let message = attack.forger.seal(&header, &forged);
+    assert_eq!(attack.give(&message).len(), 1);
+    assert_eq!(attack.count("auth-mismatch"), 1);
+    assert_eq!(attack.pair.right.children().len(), 1);
+    assert_eq!(attack.pair.right.ike.status().next().unwrap().state, "established");
+    assert_eq!(attack.pair.right.addr.to_string(), RIGHT);
+}
