@@ -1,14 +1,31 @@
-//! Benchmarks: runs verify/bench in release mode.
+//! Benchmarks: runs the programs of verify/bench in release mode.
 
 use crate::failure::Result;
-use crate::shell;
+use crate::{metadata, shell};
 
 pub(crate) const ABOUT: &str = "Measure the data path (verify/bench), in release mode
 Nanoseconds a packet for seal and open beside the provider's bare AEAD, look-ups, instruction counts. Arguments go to
-the benchmark; FILTER picks rows by name. Wants a quiet machine, and is no part of the tests.";
+the benchmark; FILTER picks rows by name. Wants a quiet machine, and is no part of the tests.
+With --handshakes as the first option: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then
+`casemate run` and Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N,
+--count N, --sas N, --quick, --json.";
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &[String]) -> Result {
-    let fixed = ["run", "--quiet", "--release", "--package", "casemate-bench", "--"];
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "--handshakes"
+    {
+        return handshakes(rest);
+    }
+    let fixed = ["run", "--quiet", "--release", "--package", "casemate-bench", "--bin", "bench", "--"];
     shell::run(shell::command(shell::cargo()).args(fixed).args(arguments))
+}
+
+/// The responder that is measured is a program of its own, and lies beside the benchmark.
+fn handshakes(arguments: &[String]) -> Result {
+    let packages = ["--package", "casemate-bench", "--package", "casemate-app"];
+    let programs = ["--bin", "handshakes", "--bin", "casemate"];
+    shell::run_cargo(&[&["build", "--quiet", "--release"], &packages[..], &programs].concat())?;
+    let program = metadata::target_directory()?.join("release/handshakes");
+    shell::run(shell::command(program).args(arguments))
 }

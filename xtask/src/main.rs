@@ -44,7 +44,12 @@ const TASKS: &[Task] = &[
         about: fuzz::ABOUT,
         run: fuzz::run,
     },
-    Task { name: "bench", arguments: "[FILTER...]", about: bench::ABOUT, run: bench::run },
+    Task {
+        name: "bench",
+        arguments: "[--handshakes] [OPTIONS] [FILTER...]",
+        about: bench::ABOUT,
+        run: bench::run,
+    },
 ];
 
 fn main() -> ExitCode {

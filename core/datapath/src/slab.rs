@@ -16,6 +16,9 @@ struct Slot<T> {
     value: Option<T>,
 }
 
+/// Slots by which a table grows at least.
+const LEAST_GROWTH: usize = 4;
+
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
@@ -34,6 +37,10 @@ impl<T> Slab<T> {
             return Ok((slot, place.generation));
         }
         let slot = u32::try_from(self.slots.len()).map_err(|_| Full)?;
+        if self.slots.len() == self.slots.capacity() {
+            // By a quarter: half of a doubled table of many SAs would lie empty.
+            self.slots.reserve_exact((self.slots.len() / 4).max(LEAST_GROWTH));
+        }
         self.slots.push(Slot { generation: 0, value: Some(value) });
         Ok((slot, 0))
     }

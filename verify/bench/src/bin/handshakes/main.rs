@@ -17,7 +17,7 @@ mod report;
 mod responder;
 mod turn;
 
-use case::{CASES, Case, INITIATOR};
+use case::{Auth, CASES, Case, INITIATOR};
 use casemate_interop::{Error, Result, is_root};
 use options::Options;
 use pki::Pki;
@@ -54,18 +54,25 @@ fn start(options: &Options) -> Result<()> {
         print!("{}", options::HELP);
         return Ok(());
     }
-    let cases: Vec<Case> = CASES.into_iter().filter(|case| options.selects(&case.name())).collect();
+    let mut cases: Vec<Case> = CASES.into_iter().filter(|case| options.selects(&case.name())).collect();
     if cases.is_empty() {
         return Err(Error::new("no case has such a name"));
     }
     let directory = Scratch::new()?;
-    let pki = Pki::make(directory.0.join("pki"))?;
     let mut report = Report::default();
+    let pki = match Pki::make(directory.0.join("pki")) {
+        Ok(pki) => Some(pki),
+        Err(error) => {
+            report.left_out.push(format!("certificates: {error}"));
+            cases.retain(|case| case.auth == Auth::Psk);
+            None
+        }
+    };
     for case in &cases {
-        report.in_memory.push(in_memory(*case, options.sas, &pki, &directory.0)?);
+        report.in_memory.push(in_memory(*case, options.sas, pki.as_ref(), &directory.0)?);
     }
     if !options.in_memory {
-        processes(&cases, options, &pki, &directory.0, &mut report)?;
+        processes(&cases, options, pki.as_ref(), &directory.0, &mut report)?;
     }
     if options.json {
         println!("{}", report.to_json());
@@ -75,7 +82,7 @@ fn start(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn in_memory(case: Case, count: u32, pki: &Pki, directory: &Path) -> Result<InMemory> {
+fn in_memory(case: Case, count: u32, pki: Option<&Pki>, directory: &Path) -> Result<InMemory> {
     let directory = directory.join("memory").join(case.name());
     responder::prepare(case, pki, &directory)?;
     let cost = memory::measure(case, count, &directory);
@@ -85,7 +92,7 @@ fn in_memory(case: Case, count: u32, pki: &Pki, directory: &Path) -> Result<InMe
 fn processes(
     cases: &[Case],
     options: &Options,
-    pki: &Pki,
+    pki: Option<&Pki>,
     directory: &Path,
     report: &mut Report,
 ) -> Result<()> {

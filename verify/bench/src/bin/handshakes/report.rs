@@ -28,7 +28,7 @@ pub(crate) struct Row {
 pub(crate) struct InMemory {
     pub(crate) case: String,
     pub(crate) count: u32,
-    /// Time of a handshake, in milliseconds.
+    /// CPU time of a handshake, in milliseconds.
     pub(crate) time: f64,
     /// Bytes of the heap for an IKE SA with its Child SA.
     pub(crate) bytes: u64,
@@ -66,7 +66,7 @@ impl Report {
         for row in &self.in_memory {
             let InMemory { case, count, time, bytes } = row;
             println!(
-                "  {case:<16} {time:.3} ms a handshake, {bytes} bytes an IKE SA with a Child SA, of {count}"
+                "  {case:<16} {time:.3} ms of CPU a handshake, {bytes} bytes an IKE SA with a Child SA, of {count}"
             );
         }
         println!("Responder as a process: median (least-most) of the rounds; SAs are kept");

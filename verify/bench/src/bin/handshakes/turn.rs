@@ -25,7 +25,7 @@ pub(crate) fn rounds(
     case: Case,
     programs: &[Program],
     options: &Options,
-    pki: &Pki,
+    pki: Option<&Pki>,
     directory: &Path,
 ) -> Result<Vec<Row>> {
     let mut turns: Vec<Vec<Turn>> = programs.iter().map(|_| Vec::new()).collect();
