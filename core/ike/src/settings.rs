@@ -15,6 +15,8 @@ pub struct Settings {
     pub children: usize,
     /// Longest message, in bytes; also what fragments of one message may hold together.
     pub message_bytes: usize,
+    /// What fragments of one message may hold together before the peer is authenticated, in bytes: a chain of certificates.
+    pub stranger_bytes: usize,
     /// Longest IP packet that carries a message, where the peer takes fragments (RFC 7383 section 2.5.1), in bytes.
     pub fragment_bytes: usize,
     /// UDP port for messages behind a NAT, which share it with ESP (RFC 3948).
@@ -50,6 +52,7 @@ impl Settings {
         cookie_threshold: 64,
         children: 64,
         message_bytes: 65_000,
+        stranger_bytes: 20_480,
         fragment_bytes: 1_280,
         natt_port: 4_500,
         retransmission: Retransmission {

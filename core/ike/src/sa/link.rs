@@ -55,12 +55,12 @@ impl Link {
         Ok(Self { secured, window, suite, d: keys.d.clone(), fragments })
     }
 
-    /// Takes a datagram apart.
+    /// Takes a datagram apart. `limit` is what fragments may hold together, in bytes.
     pub(crate) fn take(
         &mut self,
         head: &Head,
         header: &Header,
-        (datagram, path): (&mut [u8], Path),
+        (datagram, path, limit): (&mut [u8], Path, usize),
         cx: &mut Cx<'_, '_>,
     ) -> Result<Arrived, PeerFault> {
         let response = header.flags.response;
@@ -87,7 +87,7 @@ impl Link {
         }
         let reassembly = if response { &mut self.window.responses } else { &mut self.window.requests };
         let piece = Piece { message_id: header.message_id, fragment, first, data: payloads };
-        let whole = reassembly.push(&piece, cx.shared.settings.message_bytes)?;
+        let whole = reassembly.push(&piece, limit)?;
         Ok(whole
             .map_or(Arrived::Nothing, |Reassembled { first, payloads }| Arrived::Whole { first, payloads }))
     }

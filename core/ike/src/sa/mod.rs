@@ -135,14 +135,15 @@ impl IkeSa {
         cx: &mut Cx<'_, '_>,
     ) -> Result<Arrived, PeerFault> {
         let Self { head, state } = self;
-        let link = match state {
-            State::HalfOpen(state) => &mut state.link,
-            State::AuthSent(state) => &mut state.link,
-            State::Established(state) => &mut state.link,
+        let (all, stranger) = (cx.shared.settings.message_bytes, cx.shared.settings.stranger_bytes);
+        let (link, limit) = match state {
+            State::HalfOpen(state) => (&mut state.link, stranger),
+            State::AuthSent(state) => (&mut state.link, stranger),
+            State::Established(state) => (&mut state.link, all),
             // libreswan 2019-12312, VPP 98d6f29: there are no keys yet.
             State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
         };
-        link.take(head, header, (datagram, path), cx)
+        link.take(head, header, (datagram, path, limit), cx)
     }
 
     /// A response to our first request.
