@@ -9,13 +9,13 @@ mod exit;
 mod home;
 mod keepalive;
 mod parts;
-mod system;
 
 use crate::buffers::Buffers;
 use crate::counters::Ledger;
 use crate::ike::{self, IkePorts};
 use crate::raw::Sinks;
 use crate::receive::Receiver;
+use crate::setup::Live;
 use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
@@ -38,7 +38,6 @@ pub use parts::{Attendant, Parts};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-use system::System;
 
 /// How often what depends on time alone is looked after.
 const TICK: Duration = Duration::from_secs(1);
@@ -50,7 +49,7 @@ pub struct Engine {
     exit: Exit,
     entry: Entry,
     tun: Tun,
-    system: System,
+    live: Live,
     receivers: Vec<Receiver>,
     /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
     ports: Vec<UdpPort>,
@@ -60,6 +59,10 @@ pub struct Engine {
     ledger: Option<Ledger>,
     signals: Signals,
     last_tick: Instant,
+    /// The state of the policies that the system follows.
+    followed: u64,
+    /// Peers of Child SAs, for reverse path filters.
+    peers: Vec<IpAddr>,
     _sinks: Sinks,
 }
 
@@ -102,9 +105,11 @@ impl Engine {
             dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
             last_tick: Instant::ZERO,
+            followed: 0,
+            peers: Vec::new(),
             home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
             tun,
-            system: System::new(live),
+            live,
             receivers,
             ports,
             ike,
@@ -200,8 +205,7 @@ impl Engine {
         let now = self.home.now();
         let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
         let due = self.home.endpoint.due().map(|due| due.since(now));
-        let follow = self.system.wait(&self.home.endpoint, now);
-        let timeout = dummies.into_iter().chain(due).chain(follow).fold(TICK, Duration::min);
+        let timeout = dummies.into_iter().chain(due).fold(TICK, Duration::min);
         sys::poll_readable(&fds, &mut ready, timeout).map_err(|error| Error::new("poll", error))?;
         Ok(ready)
     }
@@ -255,8 +259,12 @@ impl Engine {
             attendant.trouble(format!("counters could not be written down: {error}"));
         }
         let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
-        notices.iter().for_each(|notice| self.heed(notice));
-        self.system.follow(notices, &self.home, attendant);
+        notices.iter().for_each(|notice| self.heed(notice, attendant));
+        if let Err(error) = self.follow_policies() {
+            attendant.trouble(format!("the system does not follow the policies: {error}"));
+        }
+        // Whoever is told that something stands may use it at once.
+        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
         if let Some(trouble) = self.exit.take_trouble() {
             attendant.trouble(trouble);
         }
@@ -277,14 +285,47 @@ impl Engine {
         }
     }
 
-    /// Listens where Child SAs receive.
-    fn heed(&mut self, notice: &Notice) {
-        if let Notice::Ike(Event::ChildUp(up)) = notice {
-            self.entry.listen(up.inbound.dst);
-            if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
-                self.exit.settle_idents();
+    /// Does in the system what Child SAs and virtual addresses ask for.
+    fn heed(&mut self, notice: &Notice, attendant: &mut dyn Attendant) {
+        let Notice::Ike(event) = notice else { return };
+        match event {
+            Event::ChildUp(up) => {
+                self.entry.listen(up.inbound.dst);
+                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
+                    self.exit.settle_idents();
+                }
+                if !self.peers.contains(&up.outbound.dst) {
+                    self.peers.push(up.outbound.dst);
+                }
             }
+            Event::Assigned { what, .. } => {
+                for addr in &what.addrs {
+                    if let Err(error) = self.live.add_address(*addr) {
+                        attendant.trouble(error.to_string());
+                    }
+                }
+                // Its routes may prefer the new address as their source.
+                self.followed = self.followed.wrapping_sub(1);
+            }
+            Event::Unassigned { addrs, .. } => {
+                for addr in addrs {
+                    if let Err(error) = self.live.remove_address(*addr) {
+                        attendant.trouble(error.to_string());
+                    }
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// Leads traffic where the policies say, if they have changed.
+    fn follow_policies(&mut self) -> Result<(), Error> {
+        let changes = self.home.endpoint.policy_changes();
+        if changes == self.followed {
+            return Ok(());
+        }
+        self.followed = changes;
+        self.live.follow(self.home.endpoint.datapath(), &self.peers)
     }
 
     fn tick(&mut self, now: Instant) {
