@@ -63,6 +63,20 @@ fn a_dry_run_names_the_connections() {
 }
 
 #[test]
+fn the_examples_of_the_documentation_are_right() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for page in ["README.md", "docs/manual/ike.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split_once("```"));
+        let examples: Vec<&str> =
+            blocks.map(|(block, _)| block).filter(|block| block.starts_with("connections {")).collect();
+        assert_eq!(examples.len(), 1, "{page}");
+        let (output, error) = Directory::new("example", examples[0]).run();
+        assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{page}");
+    }
+}
+
+#[test]
 fn every_error_is_shown_with_its_place() {
     let conf = RIGHT.replace("remote_addrs", "remote_adrs").replace("10.1.0.0/16", "10.1.0.0/33");
     let directory = Directory::new("wrong", &conf);
