@@ -59,7 +59,7 @@ impl Speaker {
     fn new(end: crate::wire::End, number: u8, addrs: (IpAddr, IpAddr), wanted: Wanted, now: Instant) -> Self {
         let mut datapath = Datapath::new(Config { limits: crate::host::LIMITS, ..Config::server(9) });
         housekeeping(&mut datapath).unwrap();
-        let endpoint = Endpoint::new(datapath, Settings::SERVER);
+        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
         let len = if addrs.0.is_ipv4() { 24 } else { 64 };
         let mut host = Host::new(end, endpoint, number, &[(addrs.0, len)], addrs.1);
         let secret = SecretBytes::new(b"known to both");

@@ -38,7 +38,7 @@ impl Pair {
         let gate = |outer: IpAddr, inner: IpAddr| if is_mixed { inner } else { outer };
         let host = |end: End, mut datapath, number, own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr)| {
             housekeeping(&mut datapath).unwrap();
-            let endpoint = Endpoint::new(datapath, Settings::SERVER);
+            let endpoint = Endpoint::new(datapath, Settings::DEVICE);
             let len = |addr: IpAddr| {
                 if is_mixed {
                     8
