@@ -180,7 +180,7 @@ impl Sad {
 
     pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, NotAdded> {
         self.check_room()?;
-        let (arrival, gate) = (sa.arrival, sa.gate);
+        let (arrival, gate) = (sa.arrival(), sa.gate);
         if self.find(&arrival).is_some() {
             return Err(NotAdded::Duplicate);
         }
@@ -202,7 +202,7 @@ impl Sad {
             Direction::Inbound => {
                 let Some(sa) = self.inn.remove(id.slot, id.generation) else { return false };
                 let found =
-                    self.arrivals.find_entry(self.hash.of(&sa.arrival), |known| known.slot == id.slot);
+                    self.arrivals.find_entry(self.hash.of(&sa.arrival()), |known| known.slot == id.slot);
                 found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
             }
         }
