@@ -5,7 +5,6 @@ use crate::esp::EspKey;
 use crate::growth::Growth;
 use crate::lifetime::Meter;
 use crate::pmtu::PathMtu;
-use crate::sad::Arrival;
 use crate::seq::SeqCounter;
 use crate::spd::Template;
 use crate::tunnel::{MixedVersions, Outer};
@@ -104,10 +103,6 @@ impl SaOut {
         (shared.outer, shared.encap) = (outer, encap);
         (self.src, self.dst) = (src, dst);
         true
-    }
-
-    pub(crate) fn arrival(&self) -> Arrival {
-        Arrival::new(self.spi.get(), self.protocol, self.dst)
     }
 
     /// Source and destination.
