@@ -20,7 +20,7 @@ use hashbrown::HashTable;
 use outbound::{Leaving, OutboundIndex};
 
 /// Which way packets go: out into protection, or in from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// To be protected.
     Outbound,
@@ -29,7 +29,7 @@ pub enum Direction {
 }
 
 /// Names one SA; never names another one after it was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaId {
     direction: Direction,
     slot: u32,

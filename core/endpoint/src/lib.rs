@@ -20,6 +20,7 @@ mod host;
 mod names;
 mod notice;
 mod policy;
+mod reqids;
 mod traps;
 
 pub use casemate_datapath::Datapath;

@@ -13,7 +13,7 @@ use casemate_wire::flow::FlowKey;
 use core::fmt;
 
 /// Names one inserted policy; never names another one after it was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId {
     slot: u32,
     generation: u32,
