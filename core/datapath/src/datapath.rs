@@ -277,20 +277,18 @@ impl Datapath {
     /// no SA of ours.
     pub(crate) fn learn_path_mtu(&mut self, update: &PmtuUpdate, now: Instant) -> bool {
         let path = (update.src, update.dst);
-        let slot = match update.quoted {
-            Quoted::Esp(spi) => {
-                self.sad.find_outbound(path, |sa| sa.protocol == Protocol::Esp && sa.spi == spi)
-            }
-            Quoted::Ah(spi) => {
-                self.sad.find_outbound(path, |sa| sa.protocol == Protocol::Ah && sa.spi == spi)
-            }
+        let (slot, encap) = match update.quoted {
+            Quoted::Esp(spi) => (self.sad.find_outbound(path, None, (Protocol::Esp, spi)), None),
+            Quoted::Ah(spi) => (self.sad.find_outbound(path, None, (Protocol::Ah, spi)), None),
             Quoted::UdpEsp { src_port, dst_port, spi } => {
-                let encap = Some(UdpEncap { src_port, dst_port });
-                self.sad
-                    .find_outbound(path, |sa| sa.shared.encap == encap && spi.is_none_or(|spi| sa.spi == spi))
+                let slot = match spi {
+                    Some(spi) => self.sad.find_outbound(path, Some(dst_port), (Protocol::Esp, spi)),
+                    None => self.sad.find_encapsulated(path, dst_port),
+                };
+                (slot, Some(UdpEncap { src_port, dst_port }))
             }
         };
-        let sa = slot.and_then(|slot| self.sad.outbound(slot));
+        let sa = slot.and_then(|slot| self.sad.outbound(slot)).filter(|sa| sa.shared.encap == encap);
         sa.map(|sa| sa.path_mtu.update(now, update.mtu)).is_some()
     }
 

@@ -1,5 +1,6 @@
 //! Metering an SA against its lifetime (RFC 4301 section 4.4.2.1).
 
+use alloc::boxed::Box;
 use casemate_sa::{Bounds, Instant, Lifetime};
 
 /// How much an SA was used, and when it is to end.
@@ -17,7 +18,8 @@ pub struct Meter {
     pub last_used: Option<Instant>,
     soft: Ceiling,
     hard: Ceiling,
-    lifetime: Lifetime,
+    /// Nothing if it is unbounded, as it is with most SAs.
+    lifetime: Option<Box<Lifetime>>,
     warned: bool,
 }
 
@@ -28,6 +30,8 @@ struct Ceiling {
     bytes: u64,
     at: Instant,
 }
+
+static UNBOUNDED: Lifetime = Lifetime::UNBOUNDED;
 
 const END_OF_TIME: Instant = Instant::from_micros(u64::MAX);
 
@@ -67,14 +71,14 @@ impl Meter {
             last_used: None,
             soft: Ceiling::new(&lifetime.soft, now),
             hard: Ceiling::new(&lifetime.hard, now),
-            lifetime,
+            lifetime: Some(lifetime).filter(|lifetime| *lifetime != UNBOUNDED).map(Box::new),
             warned: false,
         }
     }
 
     /// The bounds that it measures against.
     pub fn lifetime(&self) -> &Lifetime {
-        &self.lifetime
+        self.lifetime.as_deref().unwrap_or(&UNBOUNDED)
     }
 
     /// Whether the SA may still be used.
@@ -88,8 +92,10 @@ impl Meter {
     pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> bool {
         if self.first_used.is_none() {
             self.first_used = Some(now);
-            self.soft.start(&self.lifetime.soft, now);
-            self.hard.start(&self.lifetime.hard, now);
+            if let Some(lifetime) = &self.lifetime {
+                self.soft.start(&lifetime.soft, now);
+                self.hard.start(&lifetime.hard, now);
+            }
         }
         self.last_used = Some(now);
         self.packets = self.packets.saturating_add(1);

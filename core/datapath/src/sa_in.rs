@@ -7,6 +7,7 @@ use crate::sa_out::Engine;
 use crate::sad::Arrival;
 use crate::spd::Template;
 use crate::{AddSaError, DropReason};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
 use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi};
@@ -64,8 +65,8 @@ pub(crate) struct SaIn {
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
     pub(crate) reqid: u32,
-    pub(crate) selector: Option<Selector>,
-    pub(crate) arrival: Arrival,
+    /// Boxed, for few SAs have one: policies say what negotiated ones carry.
+    pub(crate) selector: Option<Box<Selector>>,
     pub(crate) gate: Gate,
 }
 
@@ -100,9 +101,13 @@ impl SaIn {
             src: params.src,
             dst: params.dst,
             reqid: params.reqid,
-            selector: params.selector,
-            arrival: Arrival::new(params.spi.get(), protocol, params.dst),
+            selector: params.selector.map(Box::new),
         })
+    }
+
+    /// What its packets show.
+    pub(crate) fn arrival(&self) -> Arrival {
+        Arrival::new(self.spi.get(), self.protocol, self.dst)
     }
 
     pub(crate) fn satisfies(&self, template: &Template) -> bool {

@@ -5,11 +5,11 @@ use crate::esp::EspKey;
 use crate::growth::Growth;
 use crate::lifetime::Meter;
 use crate::pmtu::PathMtu;
-use crate::sad::Arrival;
 use crate::seq::SeqCounter;
 use crate::spd::Template;
 use crate::tunnel::{MixedVersions, Outer};
 use crate::{AddSaError, SaPath};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
 use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi, Transform, UdpEncap};
@@ -48,7 +48,8 @@ pub(crate) struct SaOut {
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
     pub(crate) reqid: u32,
-    pub(crate) selector: Option<Selector>,
+    /// Boxed, for few SAs have one: policies say what negotiated ones carry.
+    pub(crate) selector: Option<Box<Selector>>,
     /// Order of addition, set by the SAD.
     pub(crate) serial: u64,
 }
@@ -87,7 +88,7 @@ impl SaOut {
             src: params.src,
             dst: params.dst,
             reqid: params.reqid,
-            selector: params.selector,
+            selector: params.selector.map(Box::new),
             serial: 0,
         })
     }
@@ -102,10 +103,6 @@ impl SaOut {
         (shared.outer, shared.encap) = (outer, encap);
         (self.src, self.dst) = (src, dst);
         true
-    }
-
-    pub(crate) fn arrival(&self) -> Arrival {
-        Arrival::new(self.spi.get(), self.protocol, self.dst)
     }
 
     /// Source and destination.

@@ -4,20 +4,23 @@
 //! with the slot, because the flow cache holds it. A [`SaId`] carries the slot's generation, so the name of a removed SA
 //! never reaches its successor.
 
+mod outbound;
+
 use crate::SaPath;
 use crate::sa_in::{Gate, SaIn};
 use crate::sa_out::SaOut;
 use crate::slab::{Full, Slab};
 use crate::spd::{Template, hash::KeyedHash};
-use casemate_sa::{Instant, Mode, Protocol};
+use casemate_sa::{Instant, Mode, Protocol, Spi};
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
 use hashbrown::HashTable;
+use outbound::{Leaving, OutboundIndex};
 
 /// Which way packets go: out into protection, or in from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// To be protected.
     Outbound,
@@ -26,7 +29,7 @@ pub enum Direction {
 }
 
 /// Names one SA; never names another one after it was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaId {
     direction: Direction,
     slot: u32,
@@ -139,8 +142,7 @@ pub(crate) struct Sad {
     inn: Slab<SaIn>,
     /// Inbound slots.
     arrivals: HashTable<Known>,
-    /// Outbound slots by the SA's two addresses.
-    paths: HashTable<u32>,
+    leaving: OutboundIndex,
     hash: KeyedHash,
     limit: usize,
     added: u64,
@@ -152,7 +154,7 @@ impl Sad {
             out: Slab::new(),
             inn: Slab::new(),
             arrivals: HashTable::new(),
-            paths: HashTable::new(),
+            leaving: OutboundIndex::default(),
             hash: KeyedHash::new(seed),
             limit,
             added: 0,
@@ -165,22 +167,28 @@ impl Sad {
 
     pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, NotAdded> {
         self.check_room()?;
-        let hash = self.hash.of(&sa.path());
-        let mut same_path = self.paths.iter_hash(hash).filter_map(|&slot| self.out.slot(slot));
-        if same_path.any(|other| other.arrival() == sa.arrival()) {
+        let port = sa.shared.encap.map(|encap| encap.dst_port);
+        if self.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).is_some() {
             return Err(NotAdded::Duplicate);
         }
         self.added = self.added.saturating_add(1);
         sa.serial = self.added;
         let (slot, generation) = self.out.insert(sa)?;
-        let (out, keyed) = (&self.out, &self.hash);
-        self.paths.insert_unique(hash, slot, |&slot| out.slot(slot).map_or(0, |sa| keyed.of(&sa.path())));
+        self.index_outbound(slot, OutboundIndex::insert);
         Ok(SaId::new(Direction::Outbound, slot, generation))
+    }
+
+    /// Puts an outbound SA into the index, or takes it out.
+    fn index_outbound(&mut self, slot: u32, change: fn(&mut OutboundIndex, &Leaving)) {
+        let Some(sa) = self.out.slot(slot) else { return };
+        let (path, port) = (self.hash.of(&sa.path()), sa.shared.encap.map(|encap| encap.dst_port));
+        let SaOut { spi, protocol, reqid, .. } = *sa;
+        change(&mut self.leaving, &Leaving { path, port, spi, protocol, reqid, slot });
     }
 
     pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, NotAdded> {
         self.check_room()?;
-        let (arrival, gate) = (sa.arrival, sa.gate);
+        let (arrival, gate) = (sa.arrival(), sa.gate);
         if self.find(&arrival).is_some() {
             return Err(NotAdded::Duplicate);
         }
@@ -195,14 +203,16 @@ impl Sad {
     pub(crate) fn remove(&mut self, id: SaId) -> bool {
         match id.direction {
             Direction::Outbound => {
-                let Some(sa) = self.out.remove(id.slot, id.generation) else { return false };
-                let found = self.paths.find_entry(self.hash.of(&sa.path()), |&slot| slot == id.slot);
-                found.is_ok_and(|entry| entry.remove().0 == id.slot)
+                if self.out.get(id.slot, id.generation).is_none() {
+                    return false;
+                }
+                self.index_outbound(id.slot, OutboundIndex::remove);
+                self.out.remove(id.slot, id.generation).is_some()
             }
             Direction::Inbound => {
                 let Some(sa) = self.inn.remove(id.slot, id.generation) else { return false };
                 let found =
-                    self.arrivals.find_entry(self.hash.of(&sa.arrival), |known| known.slot == id.slot);
+                    self.arrivals.find_entry(self.hash.of(&sa.arrival()), |known| known.slot == id.slot);
                 found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
             }
         }
@@ -216,19 +226,13 @@ impl Sad {
                 sa.map(|sa| sa.src = path.src).is_some()
             }
             Direction::Outbound => {
-                let Some(sa) = self.out.get_mut(id.slot, id.generation) else { return false };
-                let before = sa.path();
-                if !sa.move_to(path) {
+                if self.out.get(id.slot, id.generation).is_none() {
                     return false;
                 }
-                if let Ok(entry) = self.paths.find_entry(self.hash.of(&before), |&slot| slot == id.slot) {
-                    entry.remove();
-                }
-                let (out, keyed) = (&self.out, &self.hash);
-                let hash = keyed.of(&(path.src, path.dst));
-                let of = |&slot: &u32| out.slot(slot).map_or(0, |sa| keyed.of(&sa.path()));
-                self.paths.insert_unique(hash, id.slot, of);
-                true
+                self.index_outbound(id.slot, OutboundIndex::remove);
+                let moved = self.out.slot_mut(id.slot).is_some_and(|sa| sa.move_to(path));
+                self.index_outbound(id.slot, OutboundIndex::insert);
+                moved
             }
         }
     }
@@ -258,30 +262,44 @@ impl Sad {
             (Some(selector), Some(flow)) => selector.matches(flow),
             _ => true,
         };
-        let serves = |sa: &SaOut| sa.is_wanted_by(template) && takes(sa);
         let path = match template.mode {
-            Mode::Transport => (template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1)),
-            Mode::Tunnel => match (template.src, template.dst) {
-                (Some(src), Some(dst)) => (src, dst),
-                _ => return self.out.iter().find(|(.., sa)| serves(sa)).map(|(slot, ..)| slot),
-            },
+            Mode::Transport => Some((template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1))),
+            Mode::Tunnel => template.src.zip(template.dst),
         };
-        let on_path = self.paths.iter_hash(self.hash.of(&path)).copied();
-        on_path
-            .filter_map(|slot| Some((slot, self.out.slot(slot)?)))
-            .filter(|(_, sa)| sa.path() == path && serves(sa))
-            .min_by_key(|(_, sa)| sa.serial)
-            .map(|(slot, _)| slot)
+        let is_between = |sa: &SaOut| path.is_none_or(|path| sa.path() == path);
+        let serves = |sa: &SaOut| is_between(sa) && sa.is_wanted_by(template) && takes(sa);
+        let oldest = |slots: &mut dyn Iterator<Item = u32>| {
+            let sas = slots.filter_map(|slot| Some((slot, self.out.slot(slot)?)));
+            sas.filter(|(_, sa)| serves(sa)).min_by_key(|(_, sa)| sa.serial).map(|(slot, _)| slot)
+        };
+        // A reqid of 0 is any.
+        match (template.reqid, path.map(|path| self.hash.of(&path))) {
+            (0, Some(path)) => oldest(&mut self.leaving.on_path(path)),
+            (0, None) => oldest(&mut self.out.iter().map(|(slot, ..)| slot)),
+            (reqid, Some(path)) => oldest(&mut self.leaving.with_reqid_on_path(reqid, path)),
+            (reqid, None) => oldest(&mut self.leaving.with_reqid(reqid)),
+        }
     }
 
-    /// The slot of an outbound SA between these two addresses that `is_it`.
+    /// The slot of the outbound SA between these two addresses, to this port if it is encapsulated, with this name.
     pub(crate) fn find_outbound(
         &self,
         path: (IpAddr, IpAddr),
-        is_it: impl Fn(&SaOut) -> bool,
+        port: Option<u16>,
+        name: (Protocol, Spi),
     ) -> Option<u32> {
-        let on_path = self.paths.iter_hash(self.hash.of(&path)).copied();
-        on_path.into_iter().find(|&slot| self.out.slot(slot).is_some_and(|sa| sa.path() == path && is_it(sa)))
+        let slots = self.leaving.named(self.hash.of(&path), port, name);
+        self.first_on_path(slots, path)
+    }
+
+    /// The slot of an encapsulated SA between these two addresses, to this port.
+    pub(crate) fn find_encapsulated(&self, path: (IpAddr, IpAddr), port: u16) -> Option<u32> {
+        let slots = self.leaving.to_port(self.hash.of(&path), Some(port));
+        self.first_on_path(slots, path)
+    }
+
+    fn first_on_path(&self, mut slots: impl Iterator<Item = u32>, path: (IpAddr, IpAddr)) -> Option<u32> {
+        slots.find(|&slot| self.out.slot(slot).is_some_and(|sa| sa.path() == path))
     }
 
     pub(crate) fn inbound_ref(&self, slot: u32) -> Option<&SaIn> {
@@ -324,11 +342,4 @@ impl Sad {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_index_entry_never_straddles_cache_lines() {
-        assert_eq!(size_of::<Known>(), 32);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! A table whose slots are reused under a new generation.
+//! A table whose slots are reused under a new generation: of SAs, and of policies.
 
 use alloc::vec::Vec;
 
@@ -6,14 +6,13 @@ use alloc::vec::Vec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
+/// Values and generations lie apart, so that a generation costs four bytes however the values are aligned.
+#[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    values: Vec<Option<T>>,
+    generations: Vec<u32>,
+    /// Slots without a value. One whose generations are used up is not among them and rests for ever.
     free: Vec<u32>,
-}
-
-struct Slot<T> {
-    generation: u32,
-    value: Option<T>,
 }
 
 /// Slots by which a table grows at least.
@@ -21,36 +20,40 @@ const LEAST_GROWTH: usize = 4;
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { values: Vec::new(), generations: Vec::new(), free: Vec::new() }
     }
 
+    /// Slots that are taken, those that rest included.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len().saturating_sub(self.free.len())
+        self.values.len().saturating_sub(self.free.len())
     }
 
     /// Stores `value`; answers its slot and generation.
     pub(crate) fn insert(&mut self, value: T) -> Result<(u32, u32), Full> {
         if let Some(slot) = self.free.pop()
-            && let Some(place) = self.slots.get_mut(slot as usize)
+            && let Some(place) = self.values.get_mut(slot as usize)
         {
-            place.value = Some(value);
-            return Ok((slot, place.generation));
+            *place = Some(value);
+            return Ok((slot, self.generation(slot)));
         }
-        let slot = u32::try_from(self.slots.len()).map_err(|_| Full)?;
-        if self.slots.len() == self.slots.capacity() {
+        let slot = u32::try_from(self.values.len()).map_err(|_| Full)?;
+        if self.values.len() == self.values.capacity() {
             // By a quarter: half of a doubled table of many SAs would lie empty.
-            self.slots.reserve_exact((self.slots.len() / 4).max(LEAST_GROWTH));
+            let more = (self.values.len() / 4).max(LEAST_GROWTH);
+            self.values.reserve_exact(more);
+            self.generations.reserve_exact(more);
         }
-        self.slots.push(Slot { generation: 0, value: Some(value) });
+        self.values.push(Some(value));
+        self.generations.push(0);
         Ok((slot, 0))
     }
 
     pub(crate) fn remove(&mut self, slot: u32, generation: u32) -> Option<T> {
-        let place = self.slots.get_mut(slot as usize).filter(|place| place.generation == generation)?;
-        let value = place.value.take()?;
+        let known = self.generations.get_mut(slot as usize).filter(|known| **known == generation)?;
+        let value = self.values.get_mut(slot as usize)?.take()?;
         // A slot that has used up its generations is never handed out again, so that no name comes twice.
         if let Some(next) = generation.checked_add(1) {
-            place.generation = next;
+            *known = next;
             self.free.push(slot);
         }
         Some(value)
@@ -58,31 +61,31 @@ impl<T> Slab<T> {
 
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> Option<&T> {
-        self.slots.get(slot as usize)?.value.as_ref()
+        self.values.get(slot as usize)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn slot_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.slots.get_mut(slot as usize)?.value.as_mut()
+        self.values.get_mut(slot as usize)?.as_mut()
     }
 
     pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&T> {
-        self.slots.get(slot as usize).filter(|place| place.generation == generation)?.value.as_ref()
+        self.slot(slot).filter(|_| self.generation(slot) == generation)
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32, generation: u32) -> Option<&mut T> {
-        self.slots.get_mut(slot as usize).filter(|place| place.generation == generation)?.value.as_mut()
+        let known = self.generation(slot);
+        self.slot_mut(slot).filter(|_| known == generation)
     }
 
     pub(crate) fn generation(&self, slot: u32) -> u32 {
-        self.slots.get(slot as usize).map_or(0, |place| place.generation)
+        self.generations.get(slot as usize).copied().unwrap_or(0)
     }
 
     /// Every value with its slot and generation, lowest slot first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
-        (0u32..)
-            .zip(&self.slots)
-            .filter_map(|(slot, place)| Some((slot, place.generation, place.value.as_ref()?)))
+        let slots = (0u32..).zip(&self.generations).zip(&self.values);
+        slots.filter_map(|((slot, generation), value)| Some((slot, *generation, value.as_ref()?)))
     }
 }
 
@@ -101,5 +104,16 @@ mod tests {
         assert_ne!(newer, generation);
         assert!(slab.get_mut(slot, generation).is_none());
         assert_eq!(slab.len(), 1);
+    }
+
+    /// A name must not come back even when a slot has used up its generations.
+    #[test]
+    fn a_slot_without_generations_rests() {
+        let mut slab = Slab::new();
+        let (slot, _) = slab.insert('a').unwrap();
+        slab.generations[0] = u32::MAX;
+        assert_eq!(slab.remove(slot, u32::MAX), Some('a'));
+        assert_eq!(slab.insert('b'), Ok((1, 0)));
+        assert_eq!((slab.len(), slab.iter().count()), (2, 1));
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::host::Spis;
 use crate::policy::{PolicySet, Purpose, priority, protect};
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::Providers;
@@ -28,7 +27,10 @@ pub(crate) struct Children {
     /// Those with a reqid whose traffic begins at an address, the oldest first.
     by_reqid: BTreeSet<(Start, u32, u32)>,
     last_lineage: u32,
-    retiring: Vec<(Instant, SaId, Spi)>,
+    /// By the data path's SAs.
+    by_sa: BTreeMap<SaId, ChildId>,
+    /// Each waits equally long, so they are in order.
+    retiring: VecDeque<(Instant, SaId, Spi)>,
 }
 
 struct Installed {
@@ -51,7 +53,7 @@ enum Outbound {
 /// Child SAs for the same traffic, one in the place of another or beside it: they share their policies.
 struct Lineage {
     reqid: u32,
-    connection: String,
+    connection: Arc<Connection>,
     peer: IpAddr,
     local: Vec<Traffic>,
     remote: Vec<Traffic>,
@@ -100,18 +102,18 @@ impl Children {
     /// other.
     pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
         let replaced = up.replaces.and_then(|old| self.lineages.get(&self.known.get(&old)?.lineage));
-        let is_like =
-            |lineage: &&Lineage| lineage.connection == up.connection.name && lineage.carries_traffic_of(up);
+        let is_like = |lineage: &&Lineage| {
+            lineage.connection.name == up.connection.name && lineage.carries_traffic_of(up)
+        };
         let (start, peer) = (start_of(&up.remote), up.outbound.dst);
         let with_peer = self.by_peer.range((start, peer, 0)..=(start, peer, u32::MAX));
         let mut likely = with_peer.filter_map(|(.., id)| self.lineages.get(id));
         replaced.or_else(|| likely.find(is_like)).map(|lineage| lineage.reqid)
     }
 
-    /// Whether there is a Child SA of this child of this connection.
-    pub(crate) fn is_up(&self, connection: &str, child: &str) -> bool {
-        let is_it = |known: &Installed| known.connection.name == connection && known.config.name == child;
-        self.known.values().any(is_it)
+    /// What all Child SAs were made of.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = (&Connection, &Child)> {
+        self.known.values().map(|child| (&*child.connection, &*child.config))
     }
 
     /// What a Child SA was made of.
@@ -121,10 +123,7 @@ impl Children {
 
     /// The Child SA of a data path's SA.
     pub(crate) fn of_sa(&self, id: SaId) -> Option<ChildId> {
-        let is_it = |child: &&Installed| {
-            child.inbound == id || matches!(child.outbound, Outbound::Used(out) if out == id)
-        };
-        self.known.iter().find(|(_, child)| is_it(child)).map(|(id, _)| *id)
+        self.by_sa.get(&id).copied()
     }
 
     /// Installs a Child SA. Nothing is left behind if it fails.
@@ -157,6 +156,10 @@ impl Children {
             return Err(NotInstalled::Policies);
         };
         bench.spis.installed.insert(spi_in.get(), id);
+        self.by_sa.insert(id, up.id);
+        if let Outbound::Used(out) = out {
+            self.by_sa.insert(out, up.id);
+        }
         let replaces = up.replaces;
         let (connection, config) = (up.connection.clone(), up.child.clone());
         let child = Installed { inbound: id, spi_in, outbound: out, lineage, connection, config, replaces };
@@ -181,7 +184,7 @@ impl Children {
             true => policies_of(up, reqid, datapath).ok()?,
             false => PolicySet::default(),
         };
-        let (connection, peer) = (up.connection.name.clone(), up.outbound.dst);
+        let (connection, peer) = (up.connection.clone(), up.outbound.dst);
         let (local, remote) = (up.local.clone(), up.remote.clone());
         self.last_lineage = self.last_lineage.wrapping_add(1);
         let lineage = Lineage { reqid, connection, peer, local, remote, policies, members: 1 };
@@ -197,6 +200,7 @@ impl Children {
         let Outbound::Waits(params) = &child.outbound else { return Ok(()) };
         let added = bench.datapath.add_sa(params, Direction::Outbound, bench.providers, bench.now)?;
         child.outbound = Outbound::Used(added);
+        self.by_sa.insert(added, id);
         let replaces = child.replaces;
         self.retire_outbound(replaces, bench.datapath);
         Ok(())
@@ -206,6 +210,7 @@ impl Children {
     fn retire_outbound(&mut self, old: Option<ChildId>, datapath: &mut Datapath) {
         let Some(old) = old.and_then(|old| self.known.get_mut(&old)) else { return };
         if let Outbound::Used(id) = core::mem::replace(&mut old.outbound, Outbound::Gone) {
+            self.by_sa.remove(&id);
             datapath.remove_sa(id);
         }
     }
@@ -213,12 +218,14 @@ impl Children {
     /// Removes a Child SA; its inbound SA stays for a moment if another one has taken its place.
     pub(crate) fn remove(&mut self, id: ChildId, why: Down, bench: &mut Bench<'_>) {
         let Some(child) = self.known.remove(&id) else { return };
+        self.by_sa.remove(&child.inbound);
         if let Outbound::Used(id) = child.outbound {
+            self.by_sa.remove(&id);
             bench.datapath.remove_sa(id);
         }
         self.leave_lineage(child.lineage, bench.datapath);
         if why == Down::Replaced {
-            self.retiring.push((bench.now.after(LINGER), child.inbound, child.spi_in));
+            self.retiring.push_back((bench.now.after(LINGER), child.inbound, child.spi_in));
         } else {
             bench.datapath.remove_sa(child.inbound);
             bench.spis.release(child.spi_in);
@@ -254,19 +261,15 @@ impl Children {
 
     /// When something is due.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.retiring.iter().map(|(at, ..)| *at).min()
+        self.retiring.front().map(|(at, ..)| *at)
     }
 
     /// Removes what has waited long enough.
     pub(crate) fn expire(&mut self, datapath: &mut Datapath, spis: &mut Spis, now: Instant) {
-        self.retiring.retain(|(at, id, spi)| {
-            if *at > now {
-                return true;
-            }
-            datapath.remove_sa(*id);
-            spis.release(*spi);
-            false
-        });
+        while let Some((_, id, spi)) = self.retiring.pop_front_if(|(at, ..)| *at <= now) {
+            datapath.remove_sa(id);
+            spis.release(spi);
+        }
     }
 
     /// The SAs of a Child SA: inbound, and outbound if it is used.

@@ -3,6 +3,7 @@
 use crate::Notice;
 use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
+use crate::reqids::Reqids;
 use crate::traps::Traps;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -40,13 +41,10 @@ pub struct Endpoint {
     traps: Traps,
     spis: Spis,
     notices: VecDeque<Notice>,
-    last_reqid: u32,
+    reqids: Reqids,
     /// Counts changes of policies.
     policy_changes: u64,
 }
-
-/// Reqids from here on are ours; below are those that people choose.
-const FIRST_REQID: u32 = 0x4000_0000;
 
 impl Endpoint {
     /// An endpoint around a data path, which may have SAs and policies with manual keys.
@@ -61,7 +59,7 @@ impl Endpoint {
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
-            last_reqid: FIRST_REQID,
+            reqids: Reqids::default(),
             policy_changes: 0,
         }
     }
@@ -139,9 +137,17 @@ impl Endpoint {
     fn set_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
         self.traps.clear(&mut self.datapath);
         self.policy_changes = self.policy_changes.wrapping_add(1);
+        let set = self.add_traps(connections);
+        for (connection, child) in self.children.origins() {
+            self.traps.came_up(&connection.name, &child.name);
+        }
+        set
+    }
+
+    fn add_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                let reqid = next_reqid(&mut self.last_reqid);
+                let reqid = self.reqids.next();
                 self.traps.add(&mut self.datapath, connection, child, reqid)?;
             }
             for shunt in &connection.shunts {
@@ -263,16 +269,15 @@ impl Endpoint {
     ) {
         let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
         if let Err(error) = begun {
-            self.rearm(&connection.name, Some(&child.name));
+            self.rearm(connection, child);
             let connection = connection.clone();
             self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
         }
     }
 
     /// A trap may be sprung again.
-    fn rearm(&mut self, connection: &str, child: Option<&str>) {
-        let children = &self.children;
-        self.traps.rearm(connection, child, |child| children.is_up(connection, child));
+    fn rearm(&mut self, connection: &Connection, child: &Child) {
+        self.traps.rearm(&connection.name, &child.name);
         self.datapath.ask_again();
     }
 
@@ -302,15 +307,17 @@ impl Endpoint {
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
                 if let Some((connection, child)) = origin {
-                    self.rearm(&connection.name, Some(&child.name));
+                    self.traps.went_down(&connection.name, &child.name);
+                    self.rearm(&connection, &child);
                 }
             }
             Event::ChildFailed { connection, child, .. } => {
-                self.rearm(&connection.name, Some(&child.name));
+                self.rearm(connection, child);
             }
             // The Child SAs of one that was replaced live on.
             Event::IkeDown { connection, why, .. } if *why != Down::Replaced => {
-                self.rearm(&connection.name, None);
+                self.traps.rearm_all(&connection.name);
+                self.datapath.ask_again();
             }
             Event::Moved { children, path, .. } => {
                 self.children.follow(children, *path, &mut self.datapath);
@@ -328,15 +335,18 @@ impl Endpoint {
 
     fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
         let known = self.children.inherited_reqid(up).or(up.child.reqid);
-        let reqid = known.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
+        let reqid = known.unwrap_or_else(|| self.reqids.next());
         self.policy_changes = self.policy_changes.wrapping_add(1);
         let (children, mut bench) = self.bench(means);
         let installed = children.install(up, reqid, &mut bench);
         self.datapath.ask_again();
-        if let Err(error) = installed {
-            let (connection, child) = (up.connection.clone(), up.child.clone());
-            self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
-            self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+        match installed {
+            Ok(()) => self.traps.came_up(&up.connection.name, &up.child.name),
+            Err(error) => {
+                let (connection, child) = (up.connection.clone(), up.child.clone());
+                self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
+                self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+            }
         }
     }
 
@@ -385,9 +395,3 @@ impl Endpoint {
 }
 
 const MAX_ROUNDS: usize = 16;
-
-fn next_reqid(last: &mut u32) -> u32 {
-    // A billion Child SAs later it begins anew; those that had the numbers are long gone.
-    *last = last.checked_add(1).unwrap_or(FIRST_REQID);
-    *last
-}

@@ -21,6 +21,7 @@ mod housekeeping;
 mod names;
 mod notice;
 mod policy;
+mod reqids;
 mod traps;
 
 pub use casemate_datapath::Datapath;

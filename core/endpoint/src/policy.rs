@@ -84,8 +84,9 @@ impl PolicySet {
         }
     }
 
-    pub(crate) fn contains(&self, id: PolicyId) -> bool {
-        self.0.contains(&(Direction::Outbound, id))
+    /// Those that packets meet on their way out.
+    pub(crate) fn outbound(&self) -> impl Iterator<Item = PolicyId> {
+        self.0.iter().filter(|(direction, _)| *direction == Direction::Outbound).map(|(_, id)| *id)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
 
 use crate::policy::{PolicySet, Purpose, priority, protect};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::Datapath;
@@ -15,6 +17,10 @@ use core::net::IpAddr;
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
     traps: Vec<Trap>,
+    /// Places in `traps`, by the policies that packets meet.
+    by_policy: BTreeMap<PolicyId, usize>,
+    /// Places in `traps`, by the names of connection and child.
+    by_name: BTreeMap<String, BTreeMap<String, usize>>,
     shunts: Vec<PolicySet>,
 }
 
@@ -25,6 +31,8 @@ struct Trap {
     policies: PolicySet,
     /// IKE has been asked, and what came of it is there or on its way.
     asked: bool,
+    /// Child SAs that there are.
+    up: usize,
 }
 
 impl Traps {
@@ -49,7 +57,10 @@ impl Traps {
         let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
         let policies = PolicySet::add(datapath, (&local, &remote), (&action, &action), rank)?;
         let (connection, child) = (connection.clone(), child.clone());
-        self.traps.push(Trap { connection, child, policies, asked: false });
+        let place = self.traps.len();
+        self.by_policy.extend(policies.outbound().map(|policy| (policy, place)));
+        self.by_name.entry(connection.name.clone()).or_default().insert(child.name.clone(), place);
+        self.traps.push(Trap { connection, child, policies, asked: false, up: 0 });
         Ok(())
     }
 
@@ -72,6 +83,8 @@ impl Traps {
 
     /// Removes everything.
     pub(crate) fn clear(&mut self, datapath: &mut Datapath) {
+        self.by_policy.clear();
+        self.by_name.clear();
         let traps = self.traps.drain(..).map(|trap| trap.policies);
         traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(datapath));
     }
@@ -83,22 +96,49 @@ impl Traps {
         policy: PolicyId,
         flow: &FlowKey,
     ) -> Option<(Arc<Connection>, Arc<Child>, (Traffic, Traffic))> {
-        let trap = self.traps.iter_mut().find(|trap| trap.policies.contains(policy))?;
+        let trap = self.traps.get_mut(*self.by_policy.get(&policy)?)?;
         if core::mem::replace(&mut trap.asked, true) {
             return None;
         }
         Some((trap.connection.clone(), trap.child.clone(), packet(flow)))
     }
 
-    /// What was asked for is not there, or no more, unless it `is_up` by its name. `child` of `None` is every one of the
-    /// connection.
+    /// There is one Child SA more of this child of this connection.
+    pub(crate) fn came_up(&mut self, connection: &str, child: &str) {
+        if let Some(trap) = self.named(connection, child) {
+            trap.up = trap.up.saturating_add(1);
+        }
+    }
+
+    /// There is one less.
+    pub(crate) fn went_down(&mut self, connection: &str, child: &str) {
+        if let Some(trap) = self.named(connection, child) {
+            trap.up = trap.up.saturating_sub(1);
+        }
+    }
+
+    fn named(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
+        let place = *self.by_name.get(connection)?.get(child)?;
+        self.traps.get_mut(place)
+    }
+
+    /// What was asked for is not there, or no more, unless a Child SA of this name is up.
     ///
     /// While it is there, nothing else is asked for: a packet that the Child SA does not take, because the peer narrowed it,
     /// would only make another one like it.
-    pub(crate) fn rearm(&mut self, connection: &str, child: Option<&str>, is_up: impl Fn(&str) -> bool) {
-        let of_it = self.traps.iter_mut().filter(|trap| trap.connection.name == connection);
-        let of_it = of_it.filter(|trap| child.is_none_or(|child| trap.child.name == child));
-        of_it.filter(|trap| !is_up(&trap.child.name)).for_each(|trap| trap.asked = false);
+    pub(crate) fn rearm(&mut self, connection: &str, child: &str) {
+        if let Some(trap) = self.named(connection, child) {
+            trap.asked &= trap.up > 0;
+        }
+    }
+
+    /// The same for every child of a connection.
+    pub(crate) fn rearm_all(&mut self, connection: &str) {
+        for place in self.by_name.get(connection).into_iter().flat_map(BTreeMap::values) {
+            if let Some(trap) = self.traps.get_mut(*place) {
+                trap.asked &= trap.up > 0;
+            }
+        }
     }
 }
 

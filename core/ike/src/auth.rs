@@ -6,6 +6,7 @@ mod signature;
 use crate::config::{Connection, Identity, RemoteMethod};
 use crate::negotiate::IkeSuite;
 use crate::{Env, StateFault};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, WriteError, Writer};
@@ -17,12 +18,12 @@ pub(crate) use signature::{OwnSignature, announced_hashes};
 /// Proof that a peer's AUTH payload was right for this identity. Only this module can make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
-    id: Identity,
+    id: Arc<Identity>,
 }
 
 impl PeerAuthenticated {
     /// Who it is.
-    pub(crate) const fn id(&self) -> &Identity {
+    pub(crate) const fn id(&self) -> &Arc<Identity> {
         &self.id
     }
 }
@@ -121,5 +122,5 @@ pub(crate) fn verify(
         _ if by_signature => signature::verify(claim, octets, connection, env)?,
         _ => return Err(StateFault::AuthMethod),
     }
-    Ok(PeerAuthenticated { id: claim.id.clone() })
+    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()) })
 }

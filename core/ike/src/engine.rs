@@ -4,8 +4,9 @@ use crate::child::Wish;
 use crate::config::{Child, Connection, Pool};
 use crate::cookie::CookieJar;
 use crate::dispatch;
+use crate::peers::Peers;
 use crate::pool::Pools;
-use crate::sa::{Cx, Effect, Established, IkeSa, InitSent, Shared, State, Task};
+use crate::sa::{Cx, Effect, IkeSa, InitSent, Shared, State, Task};
 use crate::{
     ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
     StateFault, Traffic, Transmit, Unconfigured,
@@ -43,6 +44,8 @@ pub struct Ike {
     by_spi: BTreeMap<u64, IkeSaId>,
     /// Half-open ones that peers began, by the peer's SPI and address: for requests that come again.
     half_open: BTreeMap<(u64, SocketAddr), IkeSaId>,
+    /// By the connection, as it lies in memory; without half-open ones.
+    by_connection: BTreeSet<(usize, IkeSaId)>,
     /// When each has something to do.
     timers: BTreeSet<(Instant, IkeSaId)>,
     scheduled: BTreeMap<IkeSaId, Instant>,
@@ -59,7 +62,8 @@ impl Ike {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
+            owners: BTreeMap::new(),
             scratch: vec![0; settings.message_bytes].into_boxed_slice(),
             tell_keys: false,
             last_child: 0,
@@ -71,6 +75,7 @@ impl Ike {
             sas: BTreeMap::new(),
             by_spi: BTreeMap::new(),
             half_open: BTreeMap::new(),
+            by_connection: BTreeSet::new(),
             timers: BTreeSet::new(),
             scheduled: BTreeMap::new(),
         }
@@ -95,6 +100,7 @@ impl Ike {
                 None => gone.ikes.push(sa.head.id),
             }
         }
+        self.by_connection = self.sas.values().filter_map(connected).collect();
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
         gone
@@ -120,10 +126,9 @@ impl Ike {
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
         let wish = child.map(|child| Wish::new(child.clone(), packet));
-        let existing = self.sas.values().find_map(|sa| {
-            let is_its = Arc::ptr_eq(&sa.head.connection, connection) && sa.takes_wishes();
-            is_its.then_some(sa.head.id)
-        });
+        let connected = (place_of(connection), IkeSaId(0))..=(place_of(connection), IkeSaId(u64::MAX));
+        let takes_wishes = |id: &IkeSaId| self.sas.get(id).is_some_and(IkeSa::takes_wishes);
+        let existing = self.by_connection.range(connected).map(|(_, id)| *id).find(takes_wishes);
         match (existing, wish) {
             (Some(id), Some(wish)) => {
                 self.with(id, env, |sa, cx| sa.wish(wish, cx));
@@ -186,11 +191,7 @@ impl Ike {
     }
 
     fn task_of(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
-        let has_it = |established: &Established| established.children().iter().any(|known| known.id == child);
-        let owner = self.sas.values().find_map(|sa| match &sa.state {
-            State::Established(established) if has_it(established) => Some(sa.head.id),
-            _ => None,
-        });
+        let owner = self.shared.owners.get(&child).copied();
         owner.is_some_and(|ike| self.with(ike, env, |sa, cx| sa.ask(task, cx)))
     }
 
@@ -248,11 +249,17 @@ impl Ike {
     ) -> bool {
         let Some(sa) = self.sas.remove(&id) else { return false };
         let was_half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
+        let was_connected = connected(&sa);
         let mut cx = Cx { env, shared: &mut self.shared };
         let sa = act(sa, &mut cx);
         if let Some(key) = was_half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&key);
         }
+        let is_connected = connected(&sa);
+        if let Some(known) = was_connected.filter(|_| is_connected != was_connected) {
+            self.by_connection.remove(&known);
+        }
+        self.by_connection.extend(is_connected);
         match sa.state {
             State::Closed(why) => self.forget(&sa, why),
             _ => {
@@ -293,6 +300,7 @@ impl Ike {
         if sa.is_half_open() {
             self.half_open.insert((sa.head.spi_i.0, sa.head.path.remote), id);
         }
+        self.by_connection.extend(connected(&sa));
         self.schedule(&sa);
         self.sas.insert(id, sa);
     }
@@ -316,6 +324,7 @@ impl Ike {
                 self.act(id, env, IkeSa::proceed);
             }
             Effect::Adopt(id, heritage) => {
+                self.shared.owners.extend(heritage.children.iter().map(|child| (child.id, id)));
                 let heir = self.sas.get_mut(&id).and_then(|sa| match &mut sa.state {
                     State::Established(heir) => Some(heir),
                     _ => None,
@@ -353,6 +362,17 @@ impl Ike {
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.sas.len(), self.half_open.len())
     }
+}
+
+/// Where a connection lies. While an IKE SA holds it, no other lies there.
+fn place_of(connection: &Arc<Connection>) -> usize {
+    Arc::as_ptr(connection).addr()
+}
+
+/// An IKE SA among those of its connection that may be asked for Child SAs, if it is one.
+fn connected(sa: &IkeSa) -> Option<(usize, IkeSaId)> {
+    let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
+    may_be_asked.then(|| (place_of(&sa.head.connection), sa.head.id))
 }
 
 /// More effects than any message has.

@@ -29,6 +29,7 @@ pub mod keymat;
 mod message;
 mod nat;
 mod negotiate;
+mod peers;
 mod pool;
 mod sa;
 mod settings;

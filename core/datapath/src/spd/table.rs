@@ -6,13 +6,14 @@
 use super::hash::KeyedHash;
 use super::policy::Policy;
 use super::tuple::{Rule, TupleSpace};
+use crate::slab::{Full, Slab};
 use alloc::vec::Vec;
 use casemate_sa::{AddrRange, Selector};
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 
 /// Names one inserted policy; never names another one after it was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId {
     slot: u32,
     generation: u32,
@@ -50,9 +51,7 @@ pub enum InsertError {
 /// The SPD of one direction.
 #[derive(Debug)]
 pub struct PolicyTable {
-    slots: Vec<Slot>,
-    /// Slots without a policy. A slot whose generations are used up is in no list and rests for ever.
-    free: Vec<u32>,
+    policies: Slab<Stored>,
     limit: usize,
     next_serial: u64,
     hash: KeyedHash,
@@ -61,23 +60,24 @@ pub struct PolicyTable {
 }
 
 #[derive(Debug)]
-struct Slot {
-    generation: u32,
-    stored: Option<Stored>,
+struct Stored {
+    /// Order of insertion.
+    serial: u64,
+    policy: Policy,
 }
 
-#[derive(Debug)]
-struct Stored {
-    rule: Rule,
-    policy: Policy,
+impl Stored {
+    /// What the index knows of it.
+    const fn rule(&self, slot: u32) -> Rule {
+        Rule { priority: self.policy.priority, serial: self.serial, slot }
+    }
 }
 
 impl PolicyTable {
     /// An empty table for at most `limit` policies. `seed` should be random: it keeps hash collisions unpredictable.
     pub fn new(limit: usize, seed: u64) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            policies: Slab::new(),
             limit,
             next_serial: 0,
             hash: KeyedHash::new(seed),
@@ -93,26 +93,23 @@ impl PolicyTable {
             return Err(InsertError::MixedVersions { src: selector.src, dst: selector.dst });
         }
         let full = InsertError::TableFull { limit: self.limit };
-        let index = self.take_slot().ok_or(full)?;
-        let rule = Rule { priority: policy.priority, serial: self.next_serial, slot: index };
-        let slot = self.slot_mut(index).ok_or(full)?;
-        slot.stored = Some(Stored { rule, policy });
-        let id = PolicyId { slot: index, generation: slot.generation };
+        if self.policies.len() >= self.limit {
+            return Err(full);
+        }
+        let (priority, serial) = (policy.priority, self.next_serial);
+        let (slot, generation) = self.policies.insert(Stored { serial, policy }).map_err(|Full| full)?;
+        let rule = Rule { priority, serial, slot };
         // 64 bits outlast any machine.
         self.next_serial = self.next_serial.wrapping_add(1);
         let (space, hash) = self.space_mut(&selector);
         space.insert(hash, &selector, rule);
-        Ok(id)
+        Ok(PolicyId { slot, generation })
     }
 
     /// Takes a policy out; `None` if it is not in the table any more.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
-        let slot = self.slot_mut(id.slot).filter(|slot| slot.generation == id.generation)?;
-        let Stored { rule, policy } = slot.stored.take()?;
-        if let Some(next) = slot.generation.checked_add(1) {
-            slot.generation = next;
-            self.free.push(id.slot);
-        }
+        let stored = self.policies.remove(id.slot, id.generation)?;
+        let (rule, policy) = (stored.rule(id.slot), stored.policy);
         let (space, hash) = self.space_mut(&policy.selector);
         space.remove(hash, &policy.selector, rule);
         Some(policy)
@@ -120,21 +117,19 @@ impl PolicyTable {
 
     /// The policy with this name, if it is still in the table.
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        let slot = self.slot(id.slot).filter(|slot| slot.generation == id.generation)?;
-        slot.stored.as_ref().map(|stored| &stored.policy)
+        self.policies.get(id.slot, id.generation).map(|stored| &stored.policy)
     }
 
     /// All policies in order of precedence: by priority, then as they were inserted. Sorts; not for each packet.
     pub fn iter(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        let mut rules: Vec<Rule> =
-            self.slots.iter().filter_map(|slot| slot.stored.as_ref()).map(|stored| stored.rule).collect();
+        let mut rules: Vec<Rule> = self.policies.iter().map(|(slot, _, stored)| stored.rule(slot)).collect();
         rules.sort_unstable();
         rules.into_iter().filter_map(|rule| self.named(rule))
     }
 
     /// How many policies there are. Counts them; not for each packet.
     pub fn len(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.stored.is_some()).count()
+        self.policies.iter().count()
     }
 
     /// Whether there is no policy.
@@ -146,7 +141,7 @@ impl PolicyTable {
     pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
         let decides = |rule: &Rule| {
-            self.stored(rule.slot).is_some_and(|stored| may_match(&stored.policy.selector, flow))
+            self.policies.slot(rule.slot).is_some_and(|stored| may_match(&stored.policy.selector, flow))
         };
         match space.first(&self.hash, flow, decides).and_then(|rule| self.named(rule)) {
             Some((id, policy)) if policy.selector.matches(flow) => Lookup::Match(id, policy),
@@ -155,39 +150,14 @@ impl PolicyTable {
         }
     }
 
-    /// A slot without a policy, if the limit allows one more.
-    fn take_slot(&mut self) -> Option<u32> {
-        if let Some(index) = self.free.pop() {
-            return Some(index);
-        }
-        let index = u32::try_from(self.slots.len()).ok()?;
-        if self.slots.len() >= self.limit {
-            return None;
-        }
-        self.slots.push(Slot { generation: 0, stored: None });
-        Some(index)
-    }
-
     fn space_mut(&mut self, selector: &Selector) -> (&mut TupleSpace, &KeyedHash) {
         (if selector.src.is_ipv4() { &mut self.v4 } else { &mut self.v6 }, &self.hash)
     }
 
-    fn slot(&self, index: u32) -> Option<&Slot> {
-        self.slots.get(usize::try_from(index).ok()?)
-    }
-
-    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::try_from(index).ok()?)
-    }
-
-    fn stored(&self, index: u32) -> Option<&Stored> {
-        self.slot(index)?.stored.as_ref()
-    }
-
     fn named(&self, rule: Rule) -> Option<(PolicyId, &Policy)> {
-        let slot = self.slot(rule.slot)?;
-        let id = PolicyId { slot: rule.slot, generation: slot.generation };
-        slot.stored.as_ref().map(|stored| (id, &stored.policy))
+        let stored = self.policies.slot(rule.slot)?;
+        let id = PolicyId { slot: rule.slot, generation: self.policies.generation(rule.slot) };
+        Some((id, &stored.policy))
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn install(
     let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
     let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
     let id = cx.shared.next_child_id();
+    cx.shared.owners.insert(id, place.ike);
     let now = cx.env.now;
     cx.event(Event::ChildUp(Box::new(ChildUp {
         id,

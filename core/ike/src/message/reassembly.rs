@@ -4,6 +4,7 @@
 //! pieces and in bytes, and nothing is kept that did not authenticate.
 
 use crate::StateFault;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Fragment, PayloadType};
 
@@ -27,9 +28,9 @@ pub(crate) struct Reassembled {
     pub(crate) payloads: Vec<u8>,
 }
 
-/// The message in the making, if there is one.
+/// The message in the making, if there is one. Boxed, for there seldom is.
 #[derive(Debug)]
-pub(crate) struct Reassembly(Option<Partial>);
+pub(crate) struct Reassembly(Option<Box<Partial>>);
 
 #[derive(Debug)]
 struct Partial {
@@ -67,13 +68,13 @@ impl Reassembly {
                 return Err(StateFault::FragmentMismatch);
             }
             Some(partial) if partial.message_id == piece.message_id && total == partial.total => partial,
-            other => other.insert(Partial::new(piece.message_id, total)),
+            other => other.insert(Box::new(Partial::new(piece.message_id, total))),
         };
         partial.add(piece, limit)?;
         if partial.missing > 0 {
             return Ok(None);
         }
-        Ok(self.0.take().map(Partial::join))
+        Ok(self.0.take().map(|partial| partial.join()))
     }
 
     /// Forgets what is in the making.

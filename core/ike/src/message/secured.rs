@@ -2,10 +2,10 @@
 
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
-use crate::{PeerFault, Role, SkError, SkKey, StateFault};
+use crate::{PeerFault, Role, SkError, SkKey, SkSuite, StateFault};
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_crypto::{KeyError, Providers, Rng};
+use casemate_crypto::{KeyError, Providers, Rng, SecretBytes};
 use casemate_wire::ike::{
     Body, ExchangeType, Flags, Fragment, HEADER_LEN, Header, IkeSpi, Layout, Message, PayloadType, Sealable,
     Version, WriteError, Writer,
@@ -21,13 +21,23 @@ pub(crate) struct Kind {
 }
 
 /// Both directions of an IKE SA.
+///
+/// Between messages the keys are bytes, and a provider's key is set up for each message. One of AWS-LC's takes 0.6 KiB, and
+/// messages of an IKE SA are rare.
 pub(crate) struct Secured {
     spis: (IkeSpi, IkeSpi),
     role: Role,
-    seal: SkKey,
-    open: SkKey,
+    suite: SkSuite,
+    seal: Direction,
+    open: Direction,
     /// Counts what was sealed: counter modes make their IV of it.
     sealed: u64,
+}
+
+/// SK_e and SK_a of one direction.
+struct Direction {
+    encr: SecretBytes,
+    integ: SecretBytes,
 }
 
 /// An opened message.
@@ -76,7 +86,7 @@ pub(crate) fn plain(
 }
 
 impl Secured {
-    /// Sets up the keys of both directions.
+    /// Takes the keys of both directions. Fails if no provider has the suite.
     pub(crate) fn new(
         spis: (IkeSpi, IkeSpi),
         role: Role,
@@ -84,13 +94,19 @@ impl Secured {
         keys: &SaKeys,
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
-        let initiator = SkKey::new(suite.sk, &keys.ei, &keys.ai, providers)?;
-        let responder = SkKey::new(suite.sk, &keys.er, &keys.ar, providers)?;
+        let initiator = Direction { encr: keys.ei.clone(), integ: keys.ai.clone() };
+        let responder = Direction { encr: keys.er.clone(), integ: keys.ar.clone() };
         let (seal, open) = match role {
             Role::Initiator => (initiator, responder),
             Role::Responder => (responder, initiator),
         };
-        Ok(Self { spis, role, seal, open, sealed: 0 })
+        let secured = Self { spis, role, suite: suite.sk, seal, open, sealed: 0 };
+        secured.key(&secured.seal, providers)?;
+        Ok(secured)
+    }
+
+    fn key(&self, direction: &Direction, providers: &Providers<'_>) -> Result<SkKey, KeyError> {
+        SkKey::new(self.suite, &direction.encr, &direction.integ, providers)
     }
 
     /// Makes an encrypted message; in fragments if it is longer than `limit` bytes.
@@ -99,31 +115,33 @@ impl Secured {
         kind: Kind,
         limit: Option<usize>,
         scratch: &mut [u8],
-        rng: &mut dyn Rng,
+        (rng, providers): (&mut dyn Rng, &Providers<'_>),
         build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
     ) -> Result<Vec<Vec<u8>>, NotBuilt> {
         let header = header(self.spis, self.role, kind);
-        let layout = *self.seal.layout();
+        let key = self.key(&self.seal, providers).map_err(|_| NotBuilt)?;
+        let layout = *key.layout();
         let mut writer = Writer::new(scratch, &header)?.encrypted(layout)?;
         build(writer.payloads())?;
         let sealable = writer.finish()?;
         if limit.is_none_or(|limit| sealable.message.len() <= limit) {
-            return Ok(vec![self.seal_one(sealable, rng)?]);
+            return Ok(vec![self.seal_one(&key, sealable, rng)?]);
         }
         // The encrypted payload is the only one: its own header names the first payload inside.
         let first = PayloadType(sealable.message.get(HEADER_LEN).copied().unwrap_or_default());
         let payloads = sealable.message.get(sealable.payloads.clone()).ok_or(NotBuilt)?.to_vec();
-        self.seal_fragments(&header, (first, &payloads), chunk_len(limit, &layout), rng)
+        self.seal_fragments(&key, &header, (first, &payloads), chunk_len(limit, &layout), rng)
     }
 
     fn seal_fragments(
         &mut self,
+        key: &SkKey,
         header: &Header,
         (first, payloads): (PayloadType, &[u8]),
         chunk: usize,
         rng: &mut dyn Rng,
     ) -> Result<Vec<Vec<u8>>, NotBuilt> {
-        let layout = *self.seal.layout();
+        let layout = *key.layout();
         let total = u16::try_from(payloads.chunks(chunk).len()).map_err(|_| NotBuilt)?;
         let mut room = vec![0; chunk.saturating_add(FRAGMENT_ROOM)];
         let mut datagrams = Vec::with_capacity(total.into());
@@ -131,19 +149,24 @@ impl Secured {
             let fragment = Fragment::new(number, total).map_err(|_| NotBuilt)?;
             let writer = Writer::new(&mut room, header)?;
             let sealable = writer.fragment(layout, fragment, first, data)?;
-            datagrams.push(self.seal_one(sealable, rng)?);
+            datagrams.push(self.seal_one(key, sealable, rng)?);
         }
         Ok(datagrams)
     }
 
-    fn seal_one(&mut self, sealable: Sealable<'_>, rng: &mut dyn Rng) -> Result<Vec<u8>, NotBuilt> {
+    fn seal_one(
+        &mut self,
+        key: &SkKey,
+        sealable: Sealable<'_>,
+        rng: &mut dyn Rng,
+    ) -> Result<Vec<u8>, NotBuilt> {
         // Never twice the same, and never used up: it ends before it would begin again.
         self.sealed = self.sealed.checked_add(1).ok_or(NotBuilt)?;
-        self.seal.seal(sealable, self.sealed, rng).map(|message| message.to_vec()).map_err(|_| NotBuilt)
+        key.seal(sealable, self.sealed, rng).map(|message| message.to_vec()).map_err(|_| NotBuilt)
     }
 
     /// Opens a message in place. What does not open is not to be looked at.
-    pub(crate) fn open(&self, datagram: &mut [u8]) -> Result<Opened, PeerFault> {
+    pub(crate) fn open(&self, datagram: &mut [u8], providers: &Providers<'_>) -> Result<Opened, PeerFault> {
         let message = Message::parse(datagram)?;
         // Payloads in front of the encrypted one are not authenticated in a useful way, and are not looked at.
         let mut last = None;
@@ -154,9 +177,10 @@ impl Secured {
         let Body::Encrypted(encrypted) = Body::parse(&last)? else {
             return Err(StateFault::NotEncrypted.into());
         };
-        let parts = encrypted.parts(self.open.layout())?;
+        let parts = encrypted.parts(&self.suite.layout())?;
         let (first, fragment) = (encrypted.first, encrypted.fragment);
-        let payloads = self.open.open(datagram, &parts).map_err(|error| match error {
+        let key = self.key(&self.open, providers).map_err(|_| StateFault::Provider)?;
+        let payloads = key.open(datagram, &parts).map_err(|error| match error {
             SkError::IcvMismatch => PeerFault::State(StateFault::IcvMismatch),
             SkError::Padding(fault) => PeerFault::Wire(fault),
         })?;

@@ -84,7 +84,7 @@ impl AuthSent {
             None => None,
         };
         let is_first_contact = connection.unique != Unique::Never
-            && expected.as_ref().is_none_or(|peer| !cx.shared.peers.contains_key(peer));
+            && expected.as_ref().is_none_or(|peer| !cx.shared.peers.has(peer));
         let sent = link.request(head, ExchangeType::IKE_AUTH, cx, |out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {

@@ -1,8 +1,9 @@
 //! What a state works with: the caller's means, and what all IKE SAs share.
 
 use super::{IkeSa, Parentage};
-use crate::config::{Child, Connection, Identity, Lifespan};
+use crate::config::{Child, Connection, Lifespan};
 use crate::cookie::CookieJar;
+use crate::peers::Peers;
 use crate::pool::Pools;
 use crate::{ChildId, Down, Env, Event, FaultCounters, IkeSaId, Path, PeerFault, Settings, Transmit};
 use alloc::boxed::Box;
@@ -23,8 +24,9 @@ pub(crate) struct Shared {
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
-    /// Established IKE SAs by their peers, and since when.
-    pub(crate) peers: BTreeMap<Identity, Vec<(IkeSaId, Instant)>>,
+    pub(crate) peers: Peers,
+    /// The IKE SA that each Child SA belongs to.
+    pub(crate) owners: BTreeMap<ChildId, IkeSaId>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) tell_keys: bool,
     pub(crate) last_child: u64,
@@ -47,15 +49,6 @@ pub(crate) enum Effect {
 }
 
 impl Shared {
-    /// An established IKE SA with this peer is gone.
-    pub(crate) fn forget_peer(&mut self, peer: &Identity, ike: IkeSaId) {
-        let Some(known) = self.peers.get_mut(peer) else { return };
-        known.retain(|(id, _)| *id != ike);
-        if known.is_empty() {
-            self.peers.remove(peer);
-        }
-    }
-
     pub(crate) fn next_child_id(&mut self) -> ChildId {
         self.last_child = self.last_child.saturating_add(1);
         ChildId(self.last_child)
@@ -83,6 +76,12 @@ impl Cx<'_, '_> {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.shared.events.push_back(event);
+    }
+
+    /// A Child SA is gone.
+    pub(crate) fn child_down(&mut self, id: ChildId, why: Down) {
+        self.shared.owners.remove(&id);
+        self.event(Event::ChildDown { id, why });
     }
 
     pub(crate) fn effect(&mut self, effect: Effect) {

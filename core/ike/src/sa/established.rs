@@ -5,7 +5,7 @@ use super::tasks::Pending;
 use super::{Cx, Effect, Head, Incoming, Link, Meta, State, Task};
 use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
-use crate::config::OnClose;
+use crate::config::{Identity, OnClose};
 use crate::nat::Nat;
 use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
@@ -38,7 +38,7 @@ pub(crate) struct Parentage {
 impl Parentage {
     /// Nobody has it any more.
     pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
-        self.children.iter().for_each(|child| cx.event(Event::ChildDown { id: child.id, why }));
+        self.children.iter().for_each(|child| cx.child_down(child.id, why));
         self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
         if !self.assigned.addrs.is_empty() {
             cx.event(Event::Unassigned { ike, addrs: self.assigned.addrs });
@@ -64,6 +64,8 @@ pub(crate) struct Established {
     pub(super) pending: Option<Pending>,
     pub(crate) tasks: VecDeque<Task>,
     since: Instant,
+    /// When the peer was authenticated: an IKE SA that replaces another is as old as that, to those who ask which is older.
+    peer_since: Instant,
     pub(super) rekey_at: Option<Instant>,
     pub(super) expires_at: Option<Instant>,
     reauth_at: Option<Instant>,
@@ -75,12 +77,10 @@ impl Established {
     /// The peer has just proved who it is.
     pub(crate) fn new(head: &Head, link: Link, parentage: Parentage, cx: &mut Cx<'_, '_>) -> Self {
         let (ike, connection, path) = (head.id, head.connection.clone(), head.path);
-        let peer = parentage.peer.id().clone();
-        let since = cx.env.now;
-        cx.shared.peers.entry(peer.clone()).or_default().push((ike, since));
-        cx.shared.events.push_back(Event::IkeUp { ike, connection, peer, path });
+        let peer = Identity::clone(parentage.peer.id());
+        cx.event(Event::IkeUp { ike, connection, peer, path });
         let reauth_at = head.connection.reauth.map(|time| cx.env.now.after(time));
-        Self::with(head, link, parentage, reauth_at, cx)
+        Self::with(head, link, parentage, (cx.env.now, reauth_at), cx)
     }
 
     /// In the place of `old`, with the same peer.
@@ -91,19 +91,19 @@ impl Established {
         parentage: Parentage,
         cx: &mut Cx<'_, '_>,
     ) -> Self {
-        // An IKE SA is as old as the one that it replaces.
-        cx.shared.peers.entry(parentage.peer.id().clone()).or_default().push((head.id, self.since));
         cx.event(Event::IkeRekeyed { old: old.id, new: head.id });
-        Self::with(head, link, parentage, self.reauth_at, cx)
+        Self::with(head, link, parentage, (self.peer_since, self.reauth_at), cx)
     }
 
     fn with(
         head: &Head,
         link: Link,
         mut parentage: Parentage,
-        reauth_at: Option<Instant>,
+        (peer_since, reauth_at): (Instant, Option<Instant>),
         cx: &mut Cx<'_, '_>,
     ) -> Self {
+        cx.shared.peers.insert(parentage.peer.id(), peer_since, head.id);
+        cx.shared.owners.extend(parentage.children.iter().map(|child| (child.id, head.id)));
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
         let tasks = core::mem::take(&mut parentage.tasks);
@@ -114,6 +114,7 @@ impl Established {
             pending: None,
             tasks,
             since: now,
+            peer_since,
             rekey_at,
             expires_at,
             reauth_at,
@@ -339,7 +340,7 @@ impl Established {
             child.active = true;
             cx.event(Event::ChildActive(child.id));
         }
-        cx.event(Event::ChildDown { id, why });
+        cx.child_down(id, why);
         if why == Down::Peer && gone.config.on_close == OnClose::Restart {
             self.tasks.push_back(Task::Child(Box::new(Wish::new(gone.config, None))));
         }
@@ -360,7 +361,7 @@ impl Established {
 
     /// It is over, and so are its Child SAs.
     pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
-        let Self { parentage, pending, phase, .. } = *self;
+        let Self { parentage, pending, phase, peer_since, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
         }
@@ -374,7 +375,7 @@ impl Established {
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
-        cx.shared.forget_peer(parentage.peer.id(), head.id);
+        cx.shared.peers.remove(parentage.peer.id(), peer_since, head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }
@@ -386,7 +387,7 @@ impl Established {
             Phase::Replaced => "rekeyed",
             Phase::Closing => "closing",
         };
-        status.peer = Some(peer.id().clone());
+        status.peer = Some(Identity::clone(peer.id()));
         status.suite = Some(self.link.suite);
         status.nat = (nat.local, nat.remote);
         status.established = Some(self.since);

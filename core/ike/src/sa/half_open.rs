@@ -208,21 +208,17 @@ impl HalfOpen {
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<(), StateFault> {
-        let known = cx.shared.peers.get(peer.id()).map_or(&[][..], Vec::as_slice);
-        let older: Vec<_> =
-            known.iter().filter(|(_, since)| *since < self.begun).map(|(ike, _)| *ike).collect();
-        if older.is_empty() {
-            return Ok(());
-        }
+        let mut older = cx.shared.peers.before(peer.id(), self.begun);
         let first_contact = content.says(NotifyType::INITIAL_CONTACT);
         let why = Down::NotUnique;
         match head.connection.unique {
             Unique::Never => {}
             Unique::No if !first_contact => {}
-            Unique::Keep if !first_contact => return Err(StateFault::NotUnique),
+            Unique::Keep if !first_contact && older.next().is_some() => return Err(StateFault::NotUnique),
+            Unique::Keep if !first_contact => {}
             _ => {
                 // A peer that has forgotten them need not be told.
-                let closes = older.into_iter().map(|ike| Effect::Close { ike, why, tell: !first_contact });
+                let closes = older.map(|ike| Effect::Close { ike, why, tell: !first_contact });
                 cx.shared.effects.extend(closes);
             }
         }

@@ -70,7 +70,7 @@ impl Link {
             Number::Outside => return Err(StateFault::MessageId.into()),
             Number::Request | Number::Repeated | Number::Response => {}
         }
-        let opened = self.secured.open(datagram)?;
+        let opened = self.secured.open(datagram, cx.env.providers)?;
         if number == Number::Repeated {
             // RFC 7383 section 2.6.1: of the fragments of a repeated request, only the first is answered.
             if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
@@ -111,7 +111,8 @@ impl Link {
         let message_id = self.window.next_request().ok_or(NotBuilt)?;
         let kind = Kind { exchange, message_id, response: false };
         let limit = self.limit(head, cx);
-        let datagrams = self.secured.seal(kind, limit, &mut cx.shared.scratch, cx.env.rng, build)?;
+        let datagrams =
+            self.secured.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
         cx.send(head.path, &datagrams);
         self.window.sent(datagrams, cx.env.now, &cx.shared.settings.retransmission);
         Ok(())
@@ -127,7 +128,8 @@ impl Link {
     ) -> Result<(), NotBuilt> {
         let kind = Kind { exchange, message_id: self.window.expected(), response: true };
         let limit = self.limit(head, cx);
-        let datagrams = self.secured.seal(kind, limit, &mut cx.shared.scratch, cx.env.rng, build)?;
+        let datagrams =
+            self.secured.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
         cx.send(head.path, &datagrams);
         self.window.answered(datagrams, cx.env.now);
         Ok(())

@@ -8,6 +8,7 @@
 
 mod case;
 mod dice;
+mod heap;
 mod initiator;
 mod load;
 mod memory;

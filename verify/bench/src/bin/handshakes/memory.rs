@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::dice::Dice;
+use crate::heap;
 use crate::initiator::{Home, Initiator, PROVIDERS, load, unix_time};
 use casemate::{Endpoint, Means, Routes};
 use casemate_app::keyring::Keyring;
@@ -80,17 +81,17 @@ impl Responder {
     /// Takes a message, and gives the answers. They are copied, so that only what stays is counted.
     fn take(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
         let mut answers = Vec::with_capacity(2);
-        let (before, start) = (heap_in_use(), cpu_time());
+        let (before, start) = (heap::in_use(), cpu_time());
         self.with(now, |endpoint, means| endpoint.receive_ike(message, path, means));
         self.spent += cpu_time() - start;
         while self.endpoint.next_notice().is_some() {}
         let mut copied = 0;
         while let Some(Transmit { path, message, .. }) = self.endpoint.next_transmit() {
-            let between = heap_in_use();
+            let between = heap::in_use();
             answers.push((path, message.clone()));
-            copied += heap_in_use() - between;
+            copied += heap::in_use() - between;
         }
-        self.heap += heap_in_use() - before - copied;
+        self.heap += heap::in_use() - before - copied;
         answers
     }
 
@@ -116,10 +117,42 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Bytes that the C library's allocator has given out. AWS-LC takes its memory there too, so this sees more than an
-/// allocator of Rust could.
-fn heap_in_use() -> i64 {
-    // SAFETY: mallinfo2 has no arguments and changes nothing.
-    let info = unsafe { libc::mallinfo2() };
-    (info.uordblks + info.hblkhd) as i64
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Auth, CASES};
+    use crate::pki::Pki;
+    use crate::responder::prepare;
+
+    /// What each of 10,000 IKE SAs with a Child SA may take at most, in bytes. A thousand are measured: each takes as much, and
+    /// their hash tables lie emptier.
+    const MOST: u64 = 8 * 1_024;
+
+    fn bytes(auth: Auth, pki: Option<&Pki>) -> u64 {
+        let case = CASES.into_iter().find(|case| (case.auth, case.kex) == (auth, "x25519")).unwrap();
+        let directory = std::env::temp_dir().join(format!("casemate-memory.{}.{auth:?}", std::process::id()));
+        prepare(case, pki, &directory).unwrap();
+        let cost = measure(case, 1_000, &directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        cost.bytes
+    }
+
+    #[test]
+    fn an_ike_sa_with_a_shared_key_and_its_child_take_at_most_8_kib() {
+        let bytes = bytes(Auth::Psk, None);
+        // Less than what its keys take would be no measurement.
+        assert!((2_048..=MOST).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn an_ike_sa_with_certificates_and_its_child_take_at_most_8_kib() {
+        let directory = std::env::temp_dir().join(format!("casemate-memory.{}.pki", std::process::id()));
+        let pki = match Pki::make(directory.clone()) {
+            Ok(pki) => pki,
+            Err(error) => return casemate_left_out::note(error),
+        };
+        let bytes = bytes(Auth::Ecdsa, Some(&pki));
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!((2_048..=MOST).contains(&bytes), "{bytes}");
+    }
 }

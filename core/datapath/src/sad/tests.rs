@@ -1,0 +1,175 @@
+//! Outbound SAs against a naive model, in a universe so small that peers share addresses, ports, SPIs and reqids.
+
+use super::*;
+use casemate_crypto::{
+    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, EspSuite, KeyError, MacAlg, MacKey, Provider,
+    Providers, SecretBytes,
+};
+use casemate_sa::{Lifetime, OuterHeader, SaParams, Transform, UdpEncap};
+use casemate_wire::ah::Align;
+use core::net::Ipv4Addr;
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::vec::Vec;
+
+#[test]
+fn an_index_entry_never_straddles_cache_lines() {
+    assert_eq!(size_of::<Known>(), 32);
+}
+
+/// Cache lines that a packet's SA may touch, and that each SA costs.
+#[test]
+fn an_inbound_sa_fills_four_cache_lines() {
+    assert_eq!(size_of::<SaIn>(), 256);
+}
+
+/// Keys that nobody uses.
+struct Idle;
+
+impl AeadKey for Idle {
+    fn seal(&self, _: &mut [AeadJob<'_>]) {}
+    fn open(&self, _: &mut [AeadJob<'_>]) {}
+}
+
+impl Provider for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+
+    fn aead(&self, _: AeadAlg, _: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        Ok(Box::new(Self))
+    }
+
+    fn cipher(&self, _: CipherAlg, _: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+
+    fn mac(&self, _: MacAlg, _: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
+}
+
+fn addr(host: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, host).into()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add { dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode },
+    Remove(usize),
+    Move { which: usize, dst: u8, port: Option<u16> },
+}
+
+fn port() -> impl Strategy<Value = Option<u16>> {
+    prop_oneof![Just(None), Just(Some(4500)), Just(Some(1024))]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![Just(Mode::Tunnel), Just(Mode::Transport)];
+    prop_oneof![
+        4 => (0u8..2, port(), 1u32..5, 0u32..3, mode)
+            .prop_map(|(dst, port, spi, reqid, mode)| Step::Add { dst, port, spi, reqid, mode }),
+        1 => (0usize..20).prop_map(Step::Remove),
+        1 => (0usize..20, 0u8..2, port()).prop_map(|(which, dst, port)| Step::Move { which, dst, port }),
+    ]
+}
+
+fn params(dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode) -> SaParams {
+    let alg = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
+    let (encr, integ) = (SecretBytes::new(&[1; 20]), SecretBytes::new(&[]));
+    SaParams {
+        spi: Spi::new(spi).unwrap(),
+        src: addr(9),
+        dst: addr(dst),
+        transform: Transform::Esp { suite: EspSuite::Combined(alg), encr, integ },
+        mode,
+        encap: port.map(|dst_port| UdpEncap { src_port: 4500, dst_port }),
+        esn: false,
+        replay_window: 0,
+        last_sent: 0,
+        last_received: 0,
+        selector: None,
+        lifetime: Lifetime::UNBOUNDED,
+        reqid,
+        tfc_pad_to: 0,
+        outer: OuterHeader::default(),
+        ah_align: Align::Four,
+    }
+}
+
+/// The oldest of all SAs that a packet between `path` may take.
+fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr)) -> Option<u32> {
+    let serves = |sa: &SaOut| match template.mode {
+        Mode::Tunnel => sa.is_wanted_by(template),
+        Mode::Transport => {
+            let path = (template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1));
+            sa.is_wanted_by(template) && sa.path() == path
+        }
+    };
+    let served = sad.iter_outbound().filter(|(_, sa)| serves(sa));
+    served.min_by_key(|(_, sa)| sa.serial).map(|(id, _)| id.slot())
+}
+
+fn templates() -> Vec<Template> {
+    let mut templates = Vec::new();
+    for mode in [Mode::Tunnel, Mode::Transport] {
+        for reqid in 0..3 {
+            for (src, dst) in [(None, None), (Some(9), Some(0)), (Some(9), Some(1)), (None, Some(1))] {
+                let (src, dst) = (src.map(addr), dst.map(addr));
+                templates.push(Template { protocol: Protocol::Esp, mode, src, dst, reqid });
+            }
+        }
+    }
+    templates
+}
+
+proptest! {
+    #[test]
+    fn every_way_to_an_outbound_sa_leads_to_the_same(steps in proptest::collection::vec(step(), 0..40)) {
+        let mut sad = Sad::new(100, 7);
+        let mut ids = Vec::new();
+        for step in steps {
+            match step {
+                Step::Add { dst, port, spi, reqid, mode } => {
+                    let params = params(dst, port, spi, reqid, mode);
+                    let sa = SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap();
+                    let same = |sa: &SaOut| {
+                        (sa.dst, sa.spi, sa.shared.encap) == (params.dst, params.spi, params.encap)
+                    };
+                    let is_there = sad.iter_outbound().any(|(_, sa)| same(sa));
+                    let added = sad.add_outbound(sa);
+                    prop_assert_eq!(added.err(), is_there.then_some(NotAdded::Duplicate));
+                    ids.extend(added);
+                }
+                Step::Remove(which) if which < ids.len() => {
+                    let id = ids.swap_remove(which);
+                    prop_assert!(sad.remove(id) && !sad.remove(id));
+                }
+                Step::Move { which, dst, port } if which < ids.len() => {
+                    let encap = port.map(|dst_port| UdpEncap { src_port: 4500, dst_port });
+                    sad.move_sa(ids[which], SaPath { src: addr(9), dst: addr(dst), encap });
+                }
+                Step::Remove(_) | Step::Move { .. } => {}
+            }
+        }
+        for (template, dst) in templates().iter().flat_map(|template| [(template, 0), (template, 1)]) {
+            let path = (addr(9), addr(dst));
+            prop_assert_eq!(sad.resolve(template, path, None), naive(&sad, template, path), "{}", template);
+        }
+        for (id, sa) in sad.iter_outbound() {
+            let port = sa.shared.encap.map(|encap| encap.dst_port);
+            let found = sad.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).unwrap();
+            let found = sad.outbound_ref(found).unwrap();
+            prop_assert_eq!((found.path(), found.spi, found.shared.encap), (sa.path(), sa.spi, sa.shared.encap));
+            if let Some(port) = port {
+                let found = sad.find_encapsulated(sa.path(), port).and_then(|slot| sad.outbound_ref(slot)).unwrap();
+                prop_assert_eq!((found.path(), found.shared.encap), (sa.path(), sa.shared.encap));
+            }
+            prop_assert!(sad.out.get(id.slot(), id.generation).is_some());
+        }
+        for id in ids {
+            prop_assert!(sad.remove(id));
+        }
+        prop_assert!(sad.leaving.is_empty());
+    }
+}

@@ -1,0 +1,275 @@
+//! Whole sessions between peers that sign, with each kind of key: what is right is taken, and what is not is refused (RFC
+//! 7296 section 2.15, RFC 7427).
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_crypto::{
+    HashAlg, KeyLimits, PrivateKey, Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg,
+    SignatureError, SigningKey,
+};
+use casemate_ike::config::{Connection, Identity, LocalMethod, RemoteMethod};
+use casemate_ike::{
+    AuthorityHash, Credentials, Down, Env, Event, Ike, NotTrusted, OwnKey, Path, PeerCertificates, PeerFault,
+    Settings, StateFault, Transmit,
+};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::Instant;
+use pair::{Dice, Spis, connection};
+use std::sync::Arc;
+
+macro_rules! key {
+    ($name:literal) => {
+        PrivateKey::from_der(include_bytes!(concat!("data/", $name, ".der")), KeyLimits::default()).unwrap()
+    };
+}
+
+/// What is wrong with a side's signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// The last bit is another one.
+    Bit,
+    /// It is one byte shorter.
+    Short,
+    /// It is of something else.
+    OtherText,
+}
+
+struct Signer {
+    key: Box<dyn SigningKey>,
+    flaw: Flaw,
+}
+
+impl SigningKey for Signer {
+    fn public_key(&self) -> &PublicKey {
+        self.key.public_key()
+    }
+
+    fn sign(&self, alg: SignatureAlg, message: &[u8], rng: &mut dyn Rng) -> Result<Vec<u8>, SignatureError> {
+        let text = if self.flaw == Flaw::OtherText { &message[1..] } else { message };
+        let mut value = self.key.sign(alg, text, rng)?;
+        match self.flaw {
+            Flaw::Bit => *value.last_mut().unwrap() ^= 1,
+            Flaw::Short => drop(value.pop()),
+            Flaw::None | Flaw::OtherText => {}
+        }
+        Ok(value)
+    }
+}
+
+/// One key of our own, and one that we trust.
+struct Keys {
+    own: Signer,
+    /// Our key as a peer gets it: it takes the place of a certificate.
+    shown: Vec<u8>,
+    trusted: PublicKey,
+    makes: Vec<SignatureAlg>,
+}
+
+impl Credentials for Keys {
+    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
+        None
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        Some(OwnKey { key: &self.own, chain: vec![&self.shown], subject: Identity::Fqdn("unused".into()) })
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        vec![[7; 20]]
+    }
+
+    fn peer_key(
+        &self,
+        _: &Connection,
+        shown: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        if shown.chain == [self.trusted.spki()] { Ok(self.trusted.clone()) } else { Err(NotTrusted) }
+    }
+
+    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+        true
+    }
+
+    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+        &self.makes
+    }
+
+    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}
+
+fn public(key: &PrivateKey) -> PublicKey {
+    RUSTCRYPTO.signing_key(key).unwrap().public_key().clone()
+}
+
+struct Side {
+    ike: Ike,
+    keys: Keys,
+    host: Spis,
+    dice: Dice,
+    events: Vec<Event>,
+}
+
+impl Side {
+    /// A side called `own` that signs so with `key`, and trusts `trusted`.
+    fn new(
+        own: &str,
+        peer: &str,
+        key: &PrivateKey,
+        trusted: &PublicKey,
+        alg: SignatureAlg,
+        flaw: Flaw,
+    ) -> Self {
+        let mut connection = connection(own, peer);
+        connection.local.method = LocalMethod::Certificate(vec![]);
+        connection.remote.method = RemoteMethod::Certificate(String::new());
+        let mut ike = Ike::new(Settings::SERVER);
+        ike.configure(vec![Arc::new(connection)], &[]);
+        let key = RUSTCRYPTO.signing_key(key).unwrap();
+        let shown = key.public_key().spki().to_vec();
+        let keys = Keys { own: Signer { key, flaw }, shown, trusted: trusted.clone(), makes: vec![alg] };
+        let dice = Dice::new(if own == "left" { 1 } else { 2 });
+        Self { ike, keys, host: Spis::default(), dice, events: vec![] }
+    }
+
+    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let mut env = Env {
+            now: Instant::from_secs(1_000),
+            unix_time: 0,
+            rng: &mut self.dice,
+            providers: &Providers(&list),
+            credentials: &self.keys,
+            host: &mut self.host,
+        };
+        let done = act(&mut self.ike, &mut env);
+        self.events.extend(std::iter::from_fn(|| self.ike.next_event()));
+        done
+    }
+
+    fn take_all_from(&mut self, other: &mut Self) -> bool {
+        let sent: Vec<Transmit> = std::iter::from_fn(|| other.ike.next_transmit()).collect();
+        let any = !sent.is_empty();
+        for Transmit { path, mut message, .. } in sent {
+            let path = Path { local: path.remote, remote: path.local };
+            self.act(|ike, env| ike.receive(&mut message, path, env));
+        }
+        any
+    }
+
+    fn is_up(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::IkeUp { .. }))
+    }
+
+    fn has_child(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::ChildUp(_)))
+    }
+
+    fn downs(&self) -> Vec<Down> {
+        let down = |event: &Event| match event {
+            Event::IkeDown { why, .. } => Some(*why),
+            _ => None,
+        };
+        self.events.iter().filter_map(down).collect()
+    }
+}
+
+/// Both sides after the left one began.
+fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
+    let connection = left.ike.connections()[0].clone();
+    let child = connection.children[0].clone();
+    left.act(|ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    while right.take_all_from(&mut left) | left.take_all_from(&mut right) {}
+    (left, right)
+}
+
+fn sides(key: &PrivateKey, alg: SignatureAlg, flaws: (Flaw, Flaw)) -> (Side, Side) {
+    let public = public(key);
+    let left = Side::new("left", "right", key, &public, alg, flaws.0);
+    (left, Side::new("right", "left", key, &public, alg, flaws.1))
+}
+
+/// Each kind of key, with each way in which it signs.
+fn ways() -> Vec<(PrivateKey, SignatureAlg)> {
+    use HashAlg::{Sha256, Sha384, Sha512};
+    let hashes = [Sha256, Sha384, Sha512];
+    let rsa = hashes.into_iter().flat_map(|hash| [SignatureAlg::RsaPss(hash), SignatureAlg::RsaPkcs1(hash)]);
+    let mut ways: Vec<_> = rsa.map(|alg| (key!("rsa"), alg)).collect();
+    ways.extend(hashes.map(|hash| (key!("p256"), SignatureAlg::Ecdsa(hash))));
+    ways.extend(hashes.map(|hash| (key!("p384"), SignatureAlg::Ecdsa(hash))));
+    ways.extend(hashes.map(|hash| (key!("p521"), SignatureAlg::Ecdsa(hash))));
+    ways.push((key!("ed25519"), SignatureAlg::Ed25519));
+    ways
+}
+
+#[test]
+fn right_signatures_of_every_kind_are_taken() {
+    let ways = ways();
+    assert_eq!(ways.len(), 16);
+    for (key, alg) in ways {
+        let (left, right) = sides(&key, alg, (Flaw::None, Flaw::None));
+        let (left, right) = meet(left, right);
+        assert!(left.is_up() && right.is_up(), "{alg:?}: {:?} {:?}", left.events, right.events);
+        assert!(left.has_child() && right.has_child(), "{alg:?}");
+    }
+}
+
+#[test]
+fn an_initiator_with_a_wrong_signature_is_refused() {
+    for (key, alg) in ways() {
+        for flaw in [Flaw::Bit, Flaw::Short, Flaw::OtherText] {
+            let (left, right) = sides(&key, alg, (flaw, Flaw::None));
+            let (left, right) = meet(left, right);
+            assert!(!left.is_up() && !right.is_up() && !right.has_child(), "{alg:?} {flaw:?}");
+            let mismatch = Down::Fault(PeerFault::State(StateFault::AuthMismatch));
+            assert_eq!(right.downs(), [mismatch], "{alg:?} {flaw:?}");
+            assert_eq!(left.downs().len(), 1, "{alg:?} {flaw:?}");
+        }
+    }
+}
+
+#[test]
+fn a_responder_with_a_wrong_signature_is_refused() {
+    for (key, alg) in ways() {
+        for flaw in [Flaw::Bit, Flaw::OtherText] {
+            let (left, right) = sides(&key, alg, (Flaw::None, flaw));
+            let (left, right) = meet(left, right);
+            assert!(!left.is_up() && !left.has_child(), "{alg:?} {flaw:?}");
+            let mismatch = Down::Fault(PeerFault::State(StateFault::AuthMismatch));
+            assert_eq!(left.downs(), [mismatch], "{alg:?} {flaw:?}");
+            // RFC 7296 section 2.21.2: it believed to be done, and is told.
+            assert_eq!(right.downs().len(), 1, "{alg:?} {flaw:?}");
+        }
+    }
+}
+
+/// OpenBSD CVE-2020-16088: a signature by another key than the certificate's.
+#[test]
+fn cve_2020_16088_the_key_is_the_certificates() {
+    let (own, other) = (key!("p256"), key!("ed25519"));
+    let alg = SignatureAlg::Ecdsa(HashAlg::Sha256);
+    let mut left = Side::new("left", "right", &own, &public(&other), alg, Flaw::None);
+    left.keys.trusted = public(&own);
+    let right = |trusted: &PrivateKey| Side::new("right", "left", &own, &public(trusted), alg, Flaw::None);
+    // A certificate that nobody trusts.
+    let (refused, right_side) = meet(left, right(&other));
+    assert!(!refused.is_up() && !right_side.is_up());
+    let fault = |fault| [Down::Fault(PeerFault::State(fault))];
+    assert_eq!(right_side.downs(), fault(StateFault::Certificate));
+    // One that is trusted, shown by somebody else: another key of its kind, and a key of another kind.
+    for (signs, alg, expected) in [
+        (key!("p384"), SignatureAlg::Ecdsa(HashAlg::Sha256), StateFault::AuthMismatch),
+        (key!("ed25519"), SignatureAlg::Ed25519, StateFault::SignatureAlgorithm),
+        (key!("rsa"), SignatureAlg::RsaPss(HashAlg::Sha256), StateFault::SignatureAlgorithm),
+    ] {
+        let mut left = Side::new("left", "right", &signs, &public(&own), alg, Flaw::None);
+        left.keys.shown = public(&own).spki().to_vec();
+        let (left, right_side) = meet(left, right(&own));
+        assert!(!left.is_up() && !right_side.is_up(), "{alg:?}");
+        assert_eq!(right_side.downs(), fault(expected), "{alg:?}");
+    }
+}
