@@ -332,13 +332,26 @@ impl Ike {
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
             }
-            Effect::Begin(connection, children) => {
-                let wishes = children.into_iter().map(|child| Wish::new(child, None)).collect();
-                if let Err(error) = self.begin(&connection, wishes, env) {
-                    self.shared.faults.count(StateFault::Provider.into());
-                    self.shared.events.push_back(Event::NotBegun { connection, error });
-                }
-            }
+            Effect::Begin(connection, children) => self.begin_again(connection, children, env),
+        }
+    }
+
+    /// Sets up what ended, unless another IKE SA of the connection has it: with two of them, whose peer begins anew as well,
+    /// there would soon be four, or each would take the other's place for ever.
+    fn begin_again(&mut self, connection: Arc<Connection>, children: Vec<Arc<Child>>, env: &mut Env<'_>) {
+        let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
+        let is_there = match children.as_slice() {
+            [] => others().any(IkeSa::takes_wishes),
+            children => children.iter().all(|child| others().any(|sa| sa.has(child))),
+        };
+        if is_there {
+            return;
+        }
+        let missing = children.into_iter().filter(|child| !others().any(|sa| sa.has(child)));
+        let wishes = missing.map(|child| Wish::new(child, None)).collect();
+        if let Err(error) = self.begin(&connection, wishes, env) {
+            self.shared.faults.count(StateFault::Provider.into());
+            self.shared.events.push_back(Event::NotBegun { connection, error });
         }
     }
 

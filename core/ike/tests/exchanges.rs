@@ -3,8 +3,10 @@
 
 mod pair;
 
+use casemate_ike::config::{Connection, OnClose, Unique};
 use casemate_ike::{Down, Event};
 use pair::{Pair, connection};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn established() -> Pair {
@@ -117,4 +119,43 @@ fn a_peer_that_does_not_answer_is_called_as_often_as_wanted() {
         }
         assert_eq!((sent, pair.left.downs()), (messages, vec![Down::Dead]));
     }
+}
+
+/// Two that both begin anew when their Child SA is closed, and again when they are told so by `change`.
+fn restless(change: impl Fn(&mut Connection)) -> Pair {
+    let side = |own: &str, peer: &str| {
+        let mut side = connection(own, peer);
+        Arc::make_mut(&mut side.children[0]).on_close = OnClose::Restart;
+        change(&mut side);
+        side
+    };
+    let mut pair = Pair::new(side("left", "right"), side("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.right.initiate(pair.now);
+    pair.run();
+    pair
+}
+
+#[test]
+fn reauthentication_by_both_sides_does_not_make_more_ike_sas_each_time() {
+    let mut pair = restless(|side| side.reauth = Some(Duration::from_secs(60)));
+    pair.pass(Duration::from_secs(600));
+    let (left, right) = (pair.left.ike.status().count(), pair.right.ike.status().count());
+    assert!((1..=2).contains(&left) && left == right, "{left} and {right} IKE SAs");
+}
+
+#[test]
+fn two_that_replace_each_others_ike_sas_come_to_rest() {
+    let mut pair = restless(|side| side.unique = Unique::Replace);
+    pair.pass(Duration::from_secs(10));
+    let ike = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike, Down::Local, env));
+    for _ in 0..100 {
+        pair.now = pair.now.after(Duration::from_millis(10));
+        pair.right_takes_all();
+        pair.left_takes_all();
+    }
+    let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
+    assert!((2..=3).contains(&ups), "{ups} IKE SAs");
+    assert!(pair.left.ike.status().any(|ike| !ike.children.is_empty()));
 }

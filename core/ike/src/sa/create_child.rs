@@ -38,6 +38,18 @@ impl PendingChild {
 }
 
 impl Established {
+    /// Whether this Child SA is there, or is asked for.
+    pub(super) fn has(&self, child: &Child) -> bool {
+        let is_it = |config: &Child| config.name == child.name;
+        let asked = match &self.pending {
+            Some(Pending::Child(pending)) => is_it(&pending.request.wish.config),
+            _ => false,
+        };
+        let wished = |task: &Task| matches!(task, Task::Child(wish) if is_it(&wish.config));
+        let is_live = |known: &ChildSa| known.stage != Stage::Closing && is_it(&known.config);
+        asked || self.tasks.iter().any(wished) || self.children().iter().any(is_live)
+    }
+
     /// Asks for a Child SA.
     pub(super) fn request_child(
         &mut self,
