@@ -5,6 +5,7 @@ mod pair;
 
 use casemate_ike::config::{Connection, OnClose, Unique};
 use casemate_ike::{Down, Event};
+use casemate_sa::AddrRange;
 use pair::{Pair, connection};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,4 +159,27 @@ fn two_that_replace_each_others_ike_sas_come_to_rest() {
     let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
     assert!((2..=3).contains(&ups), "{ups} IKE SAs");
     assert!(pair.left.ike.status().any(|ike| !ike.children.is_empty()));
+}
+
+#[test]
+fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
+    let side = |own: &str, peer: &str| {
+        let mut side = connection(own, peer);
+        let mut inner = (*side.children[0]).clone();
+        inner.name = "inner".into();
+        for traffic in inner.local_ts.iter_mut().chain(&mut inner.remote_ts) {
+            traffic.addrs = traffic.addrs.map(|range| AddrRange::prefix(range.first(), 24).unwrap());
+        }
+        side.children.push(Arc::new(inner));
+        side
+    };
+    let mut pair = Pair::new(side("left", "right"), side("right", "left"));
+    let connection = pair.left.ike.connections()[0].clone();
+    for child in &connection.children {
+        pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(child), None, env)).unwrap();
+        pair.run();
+    }
+    pair.check_children(2);
+    let names: Vec<String> = pair.right.children().iter().map(|up| up.child.name.clone()).collect();
+    assert_eq!(names, ["net", "inner"]);
 }
