@@ -162,6 +162,22 @@ fn two_that_replace_each_others_ike_sas_come_to_rest() {
 }
 
 #[test]
+fn what_is_no_longer_configured_is_not_begun_anew() {
+    let mut pair = restless(|_| {});
+    // A request is on its way, so that the end has to wait; the peer's own comes before.
+    let ike = pair.left.ike.status().next().unwrap();
+    let peers = pair.right.ike.status().find(|peers| peers.spis == ike.spis).unwrap().id;
+    pair.left.with_env(pair.now, |ikes, env| ikes.rekey_child(ike.children[0].id, env));
+    pair.left.ike.configure(vec![], &[]);
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike.id, Down::Unconfigured, env));
+    pair.left.sent.clear();
+    pair.right.with_env(pair.now, |ikes, env| ikes.terminate(peers, Down::Local, env));
+    pair.left_takes_all();
+    // The other one of the two is not touched.
+    assert_eq!((pair.left.ike.status().count(), pair.left.downs()), (1, vec![Down::Unconfigured]));
+}
+
+#[test]
 fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
     let side = |own: &str, peer: &str| {
         let mut side = connection(own, peer);
