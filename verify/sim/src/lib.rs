@@ -8,11 +8,16 @@
 
 mod attacker;
 mod config;
+mod counter;
 mod dice;
+mod keys;
 mod net;
 mod node;
+mod places;
 mod plan;
 mod sabotage;
+mod style;
+mod tally;
 mod trace;
 mod traffic;
 mod trouble;
@@ -20,6 +25,7 @@ mod watch;
 mod world;
 
 pub use sabotage::Sabotage;
+pub use tally::{Seen, Tally};
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,34 +40,6 @@ pub struct Options {
     pub trace: bool,
     /// What is broken.
     pub sabotage: Option<Sabotage>,
-}
-
-/// What happened in a run that kept all invariants, or in several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Steps of virtual time.
-    pub steps: u64,
-    /// IKE SAs that came up, counted at both sides.
-    pub ikes: u64,
-    /// IKE SAs that took the place of others.
-    pub ike_rekeys: u64,
-    /// Child SAs that came up.
-    pub children: u64,
-    /// Packets that were offered.
-    pub offered: u64,
-    /// Packets that were delivered.
-    pub delivered: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.ikes += other.ikes;
-        self.ike_rekeys += other.ike_rekeys;
-        self.children += other.children;
-        self.offered += other.offered;
-        self.delivered += other.delivered;
-    }
 }
 
 /// A seed that breaks an invariant.
@@ -110,7 +88,7 @@ pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Tally, Vec<Fai
             let result = run(seed, options);
             let mut done = done.lock().expect("no thread panics");
             match result {
-                Ok(tally) => done.0.add(&tally),
+                Ok(tally) => done.0.merge(&tally),
                 Err(failure) => done.1.push(failure),
             }
         }

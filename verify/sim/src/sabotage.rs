@@ -1,13 +1,14 @@
 //! Broken builds, to prove that the invariants notice. Nothing that ships is touched: what is broken is what the endpoints
 //! borrow, what they are told, or the wire.
 
-use crate::plan::{Plan, Trouble, Weather};
+use crate::plan::{Plan, Shape, Trouble, Weather};
+use crate::style::{Layout, Protection, VirtualAddrs};
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError,
     MacAlg, MacKey, Outcome, PrfAlg, PrfKey, Provider, Rng,
 };
 use casemate_datapath::Unmatched;
-use casemate_ike::config::Connection;
+use casemate_ike::config::{Connection, Fragmentation, Pool, Unique};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,20 @@ pub enum Sabotage {
     BreakBeforeMake,
     /// A provider panics.
     Panic,
+    /// Whoever has any key is trusted.
+    TrustAll,
+    /// Nobody is authenticated anew.
+    NoReauth,
+    /// IKE SAs with the same peer stay beside each other.
+    NotUnique,
+    /// IKE messages are never cut.
+    WholeMessages,
+    /// A virtual address goes to two clients.
+    SharedAddress,
+    /// There is no virtual address for anybody.
+    NoAddress,
+    /// What may pass in clear is protected like the rest, and what may not pass at all, too.
+    NoShunts,
 }
 
 impl Sabotage {
@@ -41,7 +56,7 @@ impl Sabotage {
     pub(crate) const HONEST: &'static dyn Provider = &RUSTCRYPTO;
 
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
         Self::AnyTag,
         Self::NoReplayCheck,
         Self::FrozenDice,
@@ -50,6 +65,13 @@ impl Sabotage {
         Self::OtherContents,
         Self::BreakBeforeMake,
         Self::Panic,
+        Self::TrustAll,
+        Self::NoReauth,
+        Self::NotUnique,
+        Self::WholeMessages,
+        Self::SharedAddress,
+        Self::NoAddress,
+        Self::NoShunts,
     ];
 
     /// The algorithms.
@@ -68,16 +90,35 @@ impl Sabotage {
 
     /// Makes a run one in which the breakage can show.
     pub(crate) fn prepare(self, plan: &mut Plan) {
-        plan.style.separate = false;
+        let style = &mut plan.style;
+        style.protection = Protection::Combined;
         match self {
             Self::AnyTag => plan.weather.changed = 200,
             Self::NoReplayCheck => plan.weather.twice = 200,
             Self::FrozenDice => plan.trouble.restarts = 50,
             Self::NoFirewall | Self::OtherContents | Self::Panic => {}
+            Self::TrustAll => (plan.shape, style.stranger) = (Shape::Clients(2), true),
+            Self::NoReauth => {
+                style.reauth = Some(Duration::from_secs(60));
+                plan.trouble = Trouble::default();
+            }
+            Self::NotUnique => {
+                (plan.shape, style.unique) = (Shape::Clients(1), Unique::Replace);
+                plan.trouble = Trouble { restarts: 50, ..Trouble::default() };
+            }
+            Self::WholeMessages => style.fragment_bytes = 256,
+            Self::SharedAddress | Self::NoAddress => {
+                plan.shape = Shape::Clients(2);
+                (style.virtual_addrs, style.stranger) = (VirtualAddrs::Plenty, false);
+                (style.layout, style.children, style.traps) = (Layout::Networks, 1, false);
+                (style.shunts, style.unique) = (false, Unique::No);
+            }
+            Self::NoShunts => (style.layout, style.shunts) = (Layout::Networks, true),
+
             Self::NoLiveness => {
                 // A rekeying would notice as well that the peer has forgotten everything.
-                (plan.style.child_life, plan.style.ike_life) = (LONG, LONG);
-                plan.style.rekey_packets = None;
+                (style.child_life, style.ike_life) = (LONG, LONG);
+                (style.rekey_packets, style.reauth) = (None, None);
                 plan.trouble = Trouble { restarts: 20, ..Trouble::default() };
             }
             Self::BreakBeforeMake => {
@@ -101,12 +142,28 @@ impl Sabotage {
         let mut changed = (*connection).clone();
         match self {
             Self::NoLiveness => changed.dpd_delay = None,
+            Self::NoReauth => changed.reauth = None,
+            Self::NotUnique => changed.unique = Unique::Never,
+            Self::WholeMessages => changed.fragmentation = Fragmentation::Accept,
+            Self::NoShunts => changed.shunts.clear(),
+            Self::SharedAddress => changed.pools.iter_mut().for_each(|pool| pool.push_str(&changed.name)),
+            Self::NoAddress => changed.pools.clear(),
             Self::NoReplayCheck => {
                 changed.children.iter_mut().for_each(|child| Arc::make_mut(child).replay_window = 0);
             }
             _ => return connection,
         }
         Arc::new(changed)
+    }
+
+    /// The pools of virtual addresses.
+    pub(crate) fn change_pools(self, pools: &mut Vec<Pool>) {
+        if self == Self::SharedAddress {
+            let one = |pool: &Pool| {
+                [1, 2].map(|peer| Pool { name: format!("{}to{peer}", pool.name), ..pool.clone() })
+            };
+            *pools = pools.iter().flat_map(one).collect();
+        }
     }
 }
 

@@ -2,17 +2,19 @@
 
 mod delivery;
 mod nonces;
+mod peers;
 mod rest;
 
 use crate::node::Node;
 use casemate::Notice;
-use casemate_ike::{ChildId, ChildUp, Event, IkeKeys};
+use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId};
+use casemate_sa::Instant;
 use casemate_wire::ike::IkeSpi;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(crate) use delivery::Ledger;
+pub(crate) use delivery::{Ledger, Way};
 pub(crate) use rest::{check_empty, check_mirrors, check_sizes, describe, is_quiet};
 
 /// An invariant that does not hold.
@@ -47,6 +49,8 @@ pub(crate) struct Watch {
     /// Key, and length of the IV, of an outbound SPI.
     outbound: HashMap<(Life, u32), (Vec<u8>, usize)>,
     children: HashMap<(Life, ChildId), ChildUp>,
+    /// When the peer of an IKE SA proved who it is, by the node's own clock.
+    proved: HashMap<(Life, IkeSaId), Instant>,
     /// Where packets are.
     pub(crate) ledger: Ledger,
 }
@@ -64,6 +68,13 @@ impl Watch {
                 let (key, iv_len) = nonces::key_of(&up.outbound);
                 self.outbound.insert((life, up.outbound.spi.get()), (key, iv_len));
                 self.children.insert((life, up.id), (**up).clone());
+            }
+            Notice::Ike(Event::IkeUp { ike, .. }) => {
+                self.proved.insert((life, *ike), node.time());
+            }
+            Notice::Ike(Event::IkeRekeyed { old, new }) => {
+                let proved = self.proved.get(&(life, *old)).copied();
+                self.proved.extend(proved.map(|proved| ((life, *new), proved)));
             }
             Notice::NotInstalled { child, why, .. } => {
                 return violated(format!(
