@@ -11,6 +11,7 @@ mod config;
 mod counter;
 mod dice;
 mod keys;
+mod manual;
 mod net;
 mod node;
 mod places;

@@ -80,6 +80,11 @@ impl Node {
         &self.endpoint
     }
 
+    /// The endpoint, to give it SAs with manual keys.
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
     /// All memory is lost; the configuration is on disk.
     pub(crate) fn restart(&mut self, plan: &Plan, now: Duration) {
         self.lives += 1;
@@ -114,7 +119,7 @@ impl Node {
         self.last_time
     }
 
-    fn clock(&self, now: Duration) -> Instant {
+    pub(crate) fn clock(&self, now: Duration) -> Instant {
         Instant::ZERO.after(now + self.ahead)
     }
 

@@ -2,7 +2,7 @@
 //! borrow, what they are told, or the wire.
 
 use crate::plan::{Plan, Shape, Trouble, Weather};
-use crate::style::{Layout, Protection, VirtualAddrs};
+use crate::style::{Layout, Protection, Style, VirtualAddrs};
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError,
     MacAlg, MacKey, Outcome, PrfAlg, PrfKey, Provider, Rng,
@@ -12,9 +12,6 @@ use casemate_ike::config::{Connection, Fragmentation, Pool, Unique};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Longer than any run.
-const LONG: Duration = Duration::from_secs(10_000);
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +30,8 @@ pub enum Sabotage {
     OtherContents,
     /// While Child SAs are replaced, a packet is lost at the endpoint.
     BreakBeforeMake,
+    /// Nobody writes down the sequence numbers of SAs with manual keys.
+    NumbersAgain,
     /// A provider panics.
     Panic,
     /// Whoever has any key is trusted.
@@ -56,7 +55,7 @@ impl Sabotage {
     pub(crate) const HONEST: &'static dyn Provider = &RUSTCRYPTO;
 
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AnyTag,
         Self::NoReplayCheck,
         Self::FrozenDice,
@@ -64,6 +63,7 @@ impl Sabotage {
         Self::NoLiveness,
         Self::OtherContents,
         Self::BreakBeforeMake,
+        Self::NumbersAgain,
         Self::Panic,
         Self::TrustAll,
         Self::NoReauth,
@@ -97,6 +97,11 @@ impl Sabotage {
             Self::NoReplayCheck => plan.weather.twice = 200,
             Self::FrozenDice => plan.trouble.restarts = 50,
             Self::NoFirewall | Self::OtherContents | Self::Panic => {}
+            Self::NumbersAgain => {
+                (plan.shape, style.manual, style.layout) = (Shape::Sites, true, Layout::Networks);
+                (style.nat, style.virtual_addrs) = (false, VirtualAddrs::No);
+                plan.trouble = Trouble { restarts: 50, ..Trouble::default() };
+            }
             Self::TrustAll => (plan.shape, style.stranger) = (Shape::Clients(2), true),
             Self::NoReauth => {
                 style.reauth = Some(Duration::from_secs(60));
@@ -104,6 +109,8 @@ impl Sabotage {
             }
             Self::NotUnique => {
                 (plan.shape, style.unique) = (Shape::Clients(1), Unique::Replace);
+                style.stranger = false;
+                style.live_long();
                 plan.trouble = Trouble { restarts: 50, ..Trouble::default() };
             }
             Self::WholeMessages => style.fragment_bytes = 256,
@@ -116,9 +123,7 @@ impl Sabotage {
             Self::NoShunts => (style.layout, style.shunts) = (Layout::Networks, true),
 
             Self::NoLiveness => {
-                // A rekeying would notice as well that the peer has forgotten everything.
-                (style.child_life, style.ike_life) = (LONG, LONG);
-                (style.rekey_packets, style.reauth) = (None, None);
+                style.live_long();
                 plan.trouble = Trouble { restarts: 20, ..Trouble::default() };
             }
             Self::BreakBeforeMake => {
@@ -143,7 +148,7 @@ impl Sabotage {
         match self {
             Self::NoLiveness => changed.dpd_delay = None,
             Self::NoReauth => changed.reauth = None,
-            Self::NotUnique => changed.unique = Unique::Never,
+            Self::NotUnique => (changed.unique, changed.dpd_delay) = (Unique::Never, None),
             Self::WholeMessages => changed.fragmentation = Fragmentation::Accept,
             Self::NoShunts => changed.shunts.clear(),
             Self::SharedAddress => changed.pools.iter_mut().for_each(|pool| pool.push_str(&changed.name)),
@@ -164,6 +169,16 @@ impl Sabotage {
             };
             *pools = pools.iter().flat_map(one).collect();
         }
+    }
+}
+
+impl Style {
+    /// Nothing ends in its time: a rekeying would notice as well that the peer has forgotten everything.
+    fn live_long(&mut self) {
+        // Longer than any run.
+        let long = Duration::from_secs(10_000);
+        (self.child_life, self.ike_life) = (long, long);
+        (self.rekey_packets, self.reauth) = (None, None);
     }
 }
 

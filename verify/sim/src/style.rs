@@ -52,6 +52,8 @@ pub(crate) struct Style {
     pub(crate) traps: bool,
     /// Half-open SAs from which on cookies are asked for.
     pub(crate) cookies_from: usize,
+    /// Two nodes have SAs with manual keys beside the others, if these can be.
+    pub(crate) manual: bool,
     /// The last node has keys that nobody trusts.
     pub(crate) stranger: bool,
 }
@@ -135,6 +137,7 @@ impl Style {
             nat,
             traps: plain && dice.coin(),
             cookies_from: dice.pick(&[0, 2, 64]),
+            manual: dice.below(4) == 0,
             stranger: clients && dice.below(8) == 0,
         }
     }

@@ -109,6 +109,8 @@ situations! {
     Jump = "jumps of clocks";
     /// Another configuration.
     Reload = "reloads";
+    /// Sequence numbers of an SA with manual keys jumped.
+    NumberJump = "jumps of sequence numbers";
     /// A NAT gave all flows other ports.
     Forgotten = "forgetful NATs";
     /// It did so while an exchange was on its way.

@@ -1,5 +1,6 @@
 //! Packets of protected hosts, and those that policy forbids.
 
+use crate::manual;
 use crate::node::Protected;
 use crate::places::{self, Flow, HostKind};
 use crate::sabotage::Sabotage;
@@ -72,7 +73,7 @@ impl World {
 
     /// The address of a host that `node` protects, as `viewer` knows it.
     fn host(&self, viewer: usize, node: usize, child: usize) -> Option<IpAddr> {
-        if self.plan.style.virtual_addrs == VirtualAddrs::No || node == 0 {
+        if child == manual::CHILD || self.plan.style.virtual_addrs == VirtualAddrs::No || node == 0 {
             // Whoever is called knows only where the caller seems to be; without a NAT that is where it is.
             return Some(self.flow((node, node, child), HostKind::Protected).src);
         }
@@ -100,6 +101,9 @@ impl World {
         match self.dice.below(20) {
             0 => self.offer_flow(self.flow(between, HostKind::Outside), (from, Way::Nowhere), false),
             1 | 2 if self.plan.style.shunts => self.send_beside(between),
+            3 if manual::has(&self.plan, from) && manual::has(&self.plan, to) => {
+                self.offer((from, to, manual::CHILD), self.plan.is_lossless())
+            }
             _ => {
                 let must_arrive = self.plan.is_lossless() && self.now() >= CONNECTED;
                 self.offer(between, must_arrive)
@@ -122,6 +126,10 @@ impl World {
             for child in 0..self.plan.style.children {
                 self.offer((b, a, child), must_arrive)?;
                 self.offer((a, b, child), must_arrive)?;
+            }
+            if manual::has(&self.plan, b) {
+                self.offer((b, a, manual::CHILD), must_arrive)?;
+                self.offer((a, b, manual::CHILD), must_arrive)?;
             }
         }
         Ok(())

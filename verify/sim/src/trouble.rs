@@ -3,6 +3,7 @@
 use crate::attacker::Deed;
 use crate::config::Variant;
 use crate::dice::Dice;
+use crate::manual;
 use crate::sabotage::Sabotage;
 use crate::tally::Seen;
 use crate::watch::{Checked, is_quiet};
@@ -22,6 +23,9 @@ enum Command {
     TerminateChild,
     Initiate,
 }
+
+/// Numbers of SAs with manual keys jump so often in a thousand seconds.
+const NUMBER_JUMPS: u32 = 50;
 
 const REKEYS: [Command; 4] =
     [Command::RekeyIke, Command::RekeyIkeAtBoth, Command::RekeyChild, Command::RekeyChildAtBoth];
@@ -49,10 +53,26 @@ impl World {
         if self.dice.per_mille(trouble.outages) {
             self.cut_off();
         }
+        if self.dice.per_mille(NUMBER_JUMPS) {
+            self.jump_numbers();
+        }
         for _ in 0..count(trouble.attacks, &mut self.dice) {
             self.attack();
         }
         Ok(())
+    }
+
+    fn jump_numbers(&mut self) {
+        let at = self.dice.below(2);
+        if !manual::has(&self.plan, at) || self.number_jumps == manual::MOST_JUMPS {
+            return;
+        }
+        self.number_jumps += 1;
+        let by = 1 << self.dice.below(30);
+        self.trace.say(self.now(), || format!("the numbers of node {at} jump by {by}"));
+        self.counter.tally.count(Seen::NumberJump);
+        let now = self.now();
+        manual::jump(&self.plan, &mut self.nodes[at], by, now);
     }
 
     fn attack(&mut self) {
@@ -99,8 +119,11 @@ impl World {
         for at in nodes {
             self.trace.say(now, || format!("node {at} restarts"));
             self.counter.tally.count(Seen::Restart);
+            let forgets = self.sabotage == Some(Sabotage::NumbersAgain);
+            let written_down = if forgets { manual::FRESH } else { manual::written_down(&self.nodes[at]) };
             self.nodes[at].restart(&self.plan, now);
             self.drain(at)?;
+            self.install_manual(at, written_down);
         }
         Ok(())
     }

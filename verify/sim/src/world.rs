@@ -5,6 +5,7 @@ use crate::attacker::{self, Attacker};
 use crate::config::{self, Variant};
 use crate::counter::Counter;
 use crate::dice::Dice;
+use crate::manual;
 use crate::net::{Carries, Datagram};
 use crate::node::{self, Node};
 use crate::places;
@@ -65,6 +66,8 @@ pub(crate) struct World {
     queued: u64,
     in_flight: usize,
     pub(crate) counter: Counter,
+    /// How often numbers of SAs with manual keys jumped.
+    pub(crate) number_jumps: u32,
 }
 
 impl World {
@@ -91,6 +94,7 @@ impl World {
             queued: 0,
             in_flight: 0,
             counter: Counter::default(),
+            number_jumps: 0,
             plan,
         }
     }
@@ -105,6 +109,7 @@ impl World {
         for at in 0..self.nodes.len() {
             self.nodes[at].configure(&self.plan, self.now);
             self.drain(at)?;
+            self.install_manual(at, manual::FRESH);
         }
         self.put(TRAFFIC, Happening::Traffic);
         self.put(TROUBLE, Happening::Trouble);
@@ -144,6 +149,14 @@ impl World {
         tally.add(Seen::NarrowPath, self.weather.longest.is_some().into());
         tally.add(Seen::Siege, (self.plan.trouble == Trouble::SIEGE).into());
         *tally
+    }
+
+    /// Gives a node its SAs with manual keys, if it has any.
+    pub(crate) fn install_manual(&mut self, at: usize, written_down: (u64, u64)) {
+        if manual::has(&self.plan, at) {
+            let [outbound, _] = manual::install(&self.plan, &mut self.nodes[at], written_down, self.now);
+            self.watch.hear_manual(&self.nodes[at], &outbound);
+        }
     }
 
     pub(crate) fn put(&mut self, delay: Duration, what: Happening) {
@@ -323,8 +336,8 @@ impl World {
         let until = self.now + REST;
         loop {
             if self.in_flight == 0 && self.nodes.iter().all(watch::is_quiet) {
-                watch::check_mirrors(&self.nodes, &self.watch)?;
-                return self.watch.check_peers(&self.plan, &self.nodes);
+                self.watch.check_peers(&self.plan, &self.nodes)?;
+                return watch::check_mirrors(&self.plan, &self.nodes, &self.watch);
             }
             if !self.step(until)? {
                 return violated(format!("no rest: {}", watch::describe(&self.nodes)));
@@ -350,6 +363,6 @@ impl World {
             self.drain(at)?;
         }
         self.run_for(END)?;
-        self.nodes.iter().try_for_each(watch::check_empty)
+        self.nodes.iter().try_for_each(|node| watch::check_empty(&self.plan, node))
     }
 }

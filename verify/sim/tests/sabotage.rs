@@ -50,6 +50,11 @@ fn a_packet_lost_while_sas_are_replaced() {
 }
 
 #[test]
+fn sequence_numbers_that_come_again() {
+    is_caught(Sabotage::NumbersAgain, "twice under one key");
+}
+
+#[test]
 fn a_panic() {
     is_caught(Sabotage::Panic, "panic: a provider that panics");
 }
@@ -66,7 +71,7 @@ fn nobody_is_authenticated_anew() {
 
 #[test]
 fn two_ike_sas_with_one_peer() {
-    is_caught(Sabotage::NotUnique, "have the same peer");
+    is_caught(Sabotage::NotUnique, "whose peer has another one");
 }
 
 #[test]

@@ -8,9 +8,9 @@ mod rest;
 use crate::node::Node;
 use casemate::Notice;
 use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId};
-use casemate_sa::Instant;
+use casemate_sa::{Instant, SaParams};
 use casemate_wire::ike::IkeSpi;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -51,6 +51,8 @@ pub(crate) struct Watch {
     children: HashMap<(Life, ChildId), ChildUp>,
     /// When the peer of an IKE SA proved who it is, by the node's own clock.
     proved: HashMap<(Life, IkeSaId), Instant>,
+    /// IKE SAs that another one with the same peer is to replace.
+    doomed: HashSet<(Life, IkeSaId)>,
     /// Where packets are.
     pub(crate) ledger: Ledger,
 }
@@ -75,6 +77,9 @@ impl Watch {
             Notice::Ike(Event::IkeRekeyed { old, new }) => {
                 let proved = self.proved.get(&(life, *old)).copied();
                 self.proved.extend(proved.map(|proved| ((life, *new), proved)));
+                if self.doomed.contains(&(life, *old)) {
+                    self.doomed.insert((life, *new));
+                }
             }
             Notice::NotInstalled { child, why, .. } => {
                 return violated(format!(
@@ -85,6 +90,12 @@ impl Watch {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A node gets an SA with manual keys.
+    pub(crate) fn hear_manual(&mut self, node: &Node, outbound: &SaParams) {
+        let (key, iv_len) = nonces::key_of(outbound);
+        self.outbound.insert(((node.index, node.lives), outbound.spi.get()), (key, iv_len));
     }
 
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {

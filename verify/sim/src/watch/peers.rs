@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::style::{Style, VirtualAddrs};
 use casemate::Notice;
 use casemate_ike::config::{Identity, Unique};
-use casemate_ike::{Event, IkeSaId, IkeStatus};
+use casemate_ike::{Event, IkeSaId};
 use casemate_wire::ike::{ExchangeType, Header, Message, PayloadType};
 use std::time::Duration;
 
@@ -20,14 +20,15 @@ const SLACK: Duration = Duration::from_secs(40);
 
 impl Watch {
     /// Looks at a new IKE SA: nobody believes a stranger.
-    pub(crate) fn check_new(&self, plan: &Plan, node: &Node, notice: &Notice) -> Checked {
+    pub(crate) fn check_new(&mut self, plan: &Plan, node: &Node, notice: &Notice) -> Checked {
         let Notice::Ike(Event::IkeUp { ike, peer, .. }) = notice else { return Ok(()) };
         let name = |node| Identity::Fqdn(config::name(node));
         let stranger = (0..plan.nodes()).find(|node| plan.is_stranger(*node)).map(name);
         if stranger.as_ref() == Some(peer) {
             return violated(format!("node {} believes the stranger {peer}", node.index));
         }
-        self.check_unique(node, (*ike, peer), plan.style.unique)
+        self.note_older(node, (*ike, peer), plan.style.unique);
+        Ok(())
     }
 
     /// RFC 7383 section 2.5: what the peer takes in fragments is cut to the length that is configured.
@@ -45,28 +46,40 @@ impl Watch {
         }
     }
 
-    /// Whoever has one IKE SA with a peer gets no other: the older one is closed, or the younger one refused. Two that were
-    /// begun at once may stay.
-    fn check_unique(&self, node: &Node, (ike, peer): (IkeSaId, &Identity), unique: Unique) -> Checked {
+    /// Whoever has one IKE SA with a peer gets no other: the older one is to be closed, or the younger one was refused. Two that
+    /// were begun at once may stay.
+    fn note_older(&mut self, node: &Node, (ike, peer): (IkeSaId, &Identity), unique: Unique) {
         if matches!(unique, Unique::Never | Unique::No) {
-            return Ok(());
+            return;
         }
-        let is_like = |other: &IkeStatus| {
-            other.id != ike && other.state == "established" && other.peer.as_ref() == Some(peer)
-        };
-        for other in node.ikes().into_iter().filter(is_like) {
-            let proved = self.proved.get(&((node.index, node.lives), other.id));
-            if proved.is_none_or(|proved| node.time().since(*proved) > HALF_OPEN) {
-                return violated(format!("node {}: {} and {ike} have the same peer", node.index, other.id));
+        let life = (node.index, node.lives);
+        for other in
+            node.ikes().into_iter().filter(|other| other.id != ike && other.peer.as_ref() == Some(peer))
+        {
+            let proved = self.proved.get(&(life, other.id));
+            if proved.is_some_and(|proved| node.time().since(*proved) > HALF_OPEN) {
+                self.doomed.insert((life, other.id));
             }
         }
-        Ok(())
     }
 
     /// When all is at rest.
     pub(crate) fn check_peers(&self, plan: &Plan, nodes: &[Node]) -> Checked {
-        nodes.iter().try_for_each(|node| self.check_proofs(plan, node))?;
+        nodes.iter().try_for_each(|node| {
+            self.check_proofs(plan, node)?;
+            self.check_unique(node)
+        })?;
         check_addresses(plan, nodes)
+    }
+
+    fn check_unique(&self, node: &Node) -> Checked {
+        let life = (node.index, node.lives);
+        match node.ikes().iter().find(|ike| self.doomed.contains(&(life, ike.id))) {
+            Some(ike) => {
+                violated(format!("node {} keeps {}, whose peer has another one", node.index, ike.id))
+            }
+            None => Ok(()),
+        }
     }
 
     /// RFC 7296 section 2.8.3: whoever is to authenticate anew has done so.
