@@ -2,7 +2,20 @@
 //!
 //! [`run`] draws a `plan` from the seed, lets the nodes of a `world` live through trouble, then through calm, and checks
 //! the invariants of `watch` at every step. A failure is repeated by the same seed. `sabotage` breaks something on
-//! purpose, to show that it is noticed.
+//! purpose, to show that it is noticed: each invariant has one. A [`Tally`] says how often each situation came up, so that
+//! one that is never drawn is noticed, too.
+//!
+//! ```text
+//!  plan, style    who there is, what is configured, what will happen         places, config, keys
+//!  world          time, and what is on its way                               net, node, traffic
+//!  trouble        commands, restarts, other configurations, outages, NATs    attacker, manual
+//!  watch          what must hold                                             counter, tally, trace
+//! ```
+//!
+//! What must hold: a packet arrives where it belongs, unchanged, once, and protected unless its policy says otherwise; on
+//! a network that loses nothing, none is lost, even if an attacker sends what he likes. No key seals twice with one IV, no
+//! message number stands for two messages. Nobody believes a stranger. When all is at rest, both sides have the same SAs
+//! with the same keys and nothing else; when nothing is configured any more, nothing is left.
 // Test support: a broken expectation is meant to stop the test, with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
