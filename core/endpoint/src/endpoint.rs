@@ -100,7 +100,8 @@ impl Endpoint {
     }
 
     /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are
-    /// no more, or not the same, are closed; those that `start_action` names are begun.
+    /// no more, or not the same, are closed; those that `start_action` names are begun. If the SPD has no room for the traps, all
+    /// stays as it was.
     pub fn configure(
         &mut self,
         connections: Vec<Arc<Connection>>,
@@ -119,7 +120,11 @@ impl Endpoint {
             let new = starts.filter(|child| !was_there(connection, child));
             fresh.extend(new.map(|child| (connection.clone(), child.clone())));
         }
-        self.set_traps(&connections)?;
+        if let Err(full) = self.set_traps(&connections) {
+            // There was room for the old ones.
+            let _ = self.set_traps(&before);
+            return Err(full);
+        }
         let gone = self.ike.configure(connections, pools);
         for ike in gone.ikes {
             self.with_ike(means, |engine, env| engine.terminate(ike, Down::Unconfigured, env));

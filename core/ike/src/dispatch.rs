@@ -1,5 +1,6 @@
 //! From a datagram to the IKE SA that it is for (RFC 7296 sections 2.1 to 2.6 and 2.21).
 
+use crate::farewell::Request;
 use crate::message::{Content, Kind, header, plain};
 use crate::sa::{Arrived, Cx, Incoming, InitRefusal, Meta, Role, State, init_reply, read};
 use crate::{Env, Ike, IkeSaId, Path, PeerFault, StateFault};
@@ -29,7 +30,10 @@ fn try_receive(ike: &mut Ike, datagram: &mut [u8], path: Path, env: &mut Env<'_>
         return first_request(ike, &header, datagram, path, env);
     }
     let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
-    let id = find(ike, &header, own)?;
+    let id = match find(ike, &header, own) {
+        Err(_) if answer_again(ike, &header, datagram, path, env) => return Ok(()),
+        found => found?,
+    };
     if first {
         return first_response(ike, id, &header, datagram, path, env);
     }
@@ -50,6 +54,15 @@ fn find(ike: &mut Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFaul
         return Err(StateFault::WrongRole.into());
     }
     Ok(id)
+}
+
+/// Answers a request that has ended its IKE SA and comes again; whether it is one.
+fn answer_again(ike: &mut Ike, header: &Header, datagram: &[u8], path: Path, env: &mut Env<'_>) -> bool {
+    let Some(request) = Request::of(header, datagram) else { return false };
+    let (shared, ..) = ike.parts();
+    let answer = shared.farewells.to(&request, env.now).to_vec();
+    Cx { env, shared }.send(path, &answer);
+    !answer.is_empty()
 }
 
 /// RFC 7296 section 2.5: a request of a higher version is told which one is spoken here.
@@ -171,8 +184,11 @@ fn protected(
     path: Path,
     env: &mut Env<'_>,
 ) -> Result<(), PeerFault> {
+    // Opening leaves the ICV as it is.
+    let request = Request::of(header, datagram);
     let (shared, _, sas) = ike.parts();
     let sa = sas.get_mut(&id).ok_or(StateFault::UnknownSpi)?;
+    let before = shared.transmits.len();
     let mut cx = Cx { env, shared };
     let arrived = sa.take(header, datagram, path, &mut cx)?;
     let Arrived::Whole { first, payloads } = arrived else { return Ok(()) };
@@ -186,5 +202,9 @@ fn protected(
             sa.on_request(message, meta, cx)
         }
     });
+    let (shared, _, sas) = ike.parts();
+    if let Some(request) = request.filter(|_| !sas.contains_key(&id)) {
+        shared.farewells.keep(request, shared.transmits.iter().skip(before), env.now);
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::child::Wish;
 use crate::config::{Child, Connection, Pool};
 use crate::cookie::CookieJar;
 use crate::dispatch;
+use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
 use crate::sa::{Cx, Effect, IkeSa, InitSent, Shared, State, Task};
@@ -60,6 +61,7 @@ impl Ike {
             pools: Pools::default(),
             cookies: CookieJar::default(),
             transmits: VecDeque::new(),
+            farewells: Farewells::default(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
             peers: Peers::default(),

@@ -24,6 +24,7 @@ mod credentials;
 mod dispatch;
 mod engine;
 mod event;
+mod farewell;
 mod fault;
 pub mod keymat;
 mod message;

@@ -3,6 +3,7 @@
 use super::{IkeSa, Parentage};
 use crate::config::{Child, Connection, Lifespan};
 use crate::cookie::CookieJar;
+use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
 use crate::{ChildId, Down, Env, Event, FaultCounters, IkeSaId, Path, PeerFault, Settings, Transmit};
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Pools,
     pub(crate) cookies: CookieJar,
     pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) farewells: Farewells,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
     pub(crate) peers: Peers,

@@ -1,6 +1,6 @@
 //! Sessions on a bad wire: loss, delay, silence, and both sides at once (RFC 7296 sections 2.1, 2.2, 2.4, 2.8 and 2.25).
 
-use crate::forge::{Attack, Forger};
+use crate::forge::{Attack, Forger, give_right};
 use crate::pair::{Pair, Side, connection};
 use casemate_ike::Down;
 use casemate_ike::config::{Connection, OnClose};
@@ -183,4 +183,50 @@ fn message_numbers_begin_anew_after_an_ike_rekey() {
     }
     assert_eq!(attack.count("message-id"), 3);
     attack.check_alive();
+}
+
+/// The answer to the end of an IKE SA is lost. The keys are gone, and still the repeated request is answered (RFC 7296 section 2.1).
+#[test]
+fn a_lost_answer_to_the_end_is_given_again() {
+    let mut pair = usual();
+    let ike = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, Down::Local, env));
+    let request = pair.left.sent.pop_front().unwrap().message;
+    let answer = give_right(&mut pair, &request);
+    assert_eq!((answer.len(), pair.right.ike.status().count()), (1, 0));
+    assert_eq!(pair.right.downs(), [Down::Peer]);
+    // Neither with another ICV, nor as another message, nor as a response.
+    for (at, bit) in [(request.len() - 1, 1), (23, 1), (19, 0x20), (0, 1), (8, 1)] {
+        let mut other = request.clone();
+        other[at] ^= bit;
+        assert!(give_right(&mut pair, &other).is_empty(), "byte {at}");
+    }
+    // The peer repeats it after a second, and is content.
+    pair.now = pair.now.after(Duration::from_secs(1));
+    pair.left.tick(pair.now);
+    assert_eq!(pair.left.sent.front().unwrap().message, request);
+    pair.run();
+    assert_eq!((pair.left.downs(), pair.left.ike.status().count()), (vec![Down::Local], 0));
+    assert_eq!(pair.right.downs().len(), 1, "it ends once");
+    // In the end it is forgotten.
+    assert_eq!(give_right(&mut pair, &request), answer);
+    pair.now = pair.now.after(Duration::from_secs(200));
+    assert!(give_right(&mut pair, &request).is_empty());
+}
+
+#[test]
+fn of_many_last_answers_the_oldest_are_forgotten() {
+    let mut requests = Vec::new();
+    let mut pair = Pair::usual();
+    for _ in 0..70 {
+        pair.left.initiate(pair.now);
+        pair.run();
+        let ike = pair.left.ike.status().next().unwrap().id;
+        pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, Down::Local, env));
+        requests.push(pair.left.sent.front().unwrap().message.clone());
+        pair.run();
+    }
+    let answered: Vec<bool> =
+        requests.iter().map(|request| !give_right(&mut pair, request).is_empty()).collect();
+    assert_eq!(answered, [[false; 6].as_slice(), &[true; 64]].concat());
 }
