@@ -20,8 +20,8 @@
 //! ARP passes. Neighbour discovery, multicast membership, DHCP and IKE pass where
 //! [`housekeeping`](casemate::housekeeping) says so; everything else is policy's business. Other kinds of frames are dropped.
 //!
-//! `no_std`, with `alloc`. Memory is taken when a `Guarded` is made, and by IKE: three buffers and two reassemblers of the longest
-//! packet, and the tables of [`Limits`](casemate_sa::Limits).
+//! `no_std`, with `alloc`. Memory is taken when a `Guarded` is made, and by IKE: four buffers of the longest packet, two reassemblers,
+//! and the tables of [`Limits`](casemate_sa::Limits).
 //!
 //! # Example
 //!
