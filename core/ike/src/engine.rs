@@ -341,13 +341,26 @@ impl Ike {
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
             }
-            Effect::Begin(connection, children) => {
-                let wishes = children.into_iter().map(|child| Wish::new(child, None)).collect();
-                if let Err(error) = self.begin(&connection, wishes, env) {
-                    self.shared.faults.count(StateFault::Provider.into());
-                    self.shared.events.push_back(Event::NotBegun { connection, error });
-                }
+            Effect::Begin(connection, children) => self.begin_again(connection, children, env),
+        }
+    }
+
+    /// Sets up what ended, unless another IKE SA of the connection has it: with two of them, whose peer begins anew as well,
+    /// there would soon be four, or each would take the other's place for ever. What is no longer configured is left.
+    fn begin_again(&mut self, connection: Arc<Connection>, children: Vec<Arc<Child>>, env: &mut Env<'_>) {
+        if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
+            return;
+        }
+        let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
+        let missing = children.into_iter().filter(|child| !others().any(|sa| sa.has(child)));
+        let wishes: Vec<Wish> = missing.map(|child| Wish::new(child, None)).collect();
+        if let Some(other) = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id) {
+            for wish in wishes {
+                self.act(other, env, |sa, cx| sa.wish(wish, cx));
             }
+        } else if let Err(error) = self.begin(&connection, wishes, env) {
+            self.shared.faults.count(StateFault::Provider.into());
+            self.shared.events.push_back(Event::NotBegun { connection, error });
         }
     }
 

@@ -21,7 +21,22 @@ struct Leases {
 #[derive(Debug)]
 struct Lease {
     to: Identity,
-    online: bool,
+    /// IKE SAs that have it: two while one takes the other's place.
+    holders: usize,
+}
+
+impl Lease {
+    const fn is_free(&self) -> bool {
+        self.holders == 0
+    }
+}
+
+/// Who wants an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lessee<'a> {
+    pub(crate) id: &'a Identity,
+    /// Its other IKE SAs are about to be closed: what they have is its own.
+    pub(crate) replaces: bool,
 }
 
 /// The most addresses of a pool that are remembered for peers that are gone.
@@ -48,7 +63,7 @@ impl Pools {
         names: &[alloc::string::String],
         v4: bool,
         wanted: Option<IpAddr>,
-        to: &Identity,
+        to: Lessee<'_>,
     ) -> Option<IpAddr> {
         let pools = self
             .0
@@ -61,7 +76,7 @@ impl Pools {
     pub(crate) fn release(&mut self, addr: IpAddr) {
         let lease = self.0.iter_mut().find_map(|leases| leases.taken.get_mut(&addr));
         if let Some(lease) = lease {
-            lease.online = false;
+            lease.holders = lease.holders.saturating_sub(1);
         }
     }
 
@@ -75,13 +90,17 @@ impl Pools {
 }
 
 impl Leases {
-    fn lease(&mut self, wanted: Option<IpAddr>, to: &Identity) -> Option<IpAddr> {
-        let own = self.taken.iter().find(|(_, lease)| !lease.online && lease.to.names_same(to));
-        let own = own.map(|(addr, _)| *addr);
-        let is_free =
-            |addr: &IpAddr| self.pool.addrs.contains(*addr) && self.taken.get(addr).is_none_or(|l| !l.online);
-        let addr = own.or(wanted.filter(is_free)).or_else(|| self.fresh()).or_else(|| self.oldest())?;
-        self.taken.insert(addr, Lease { to: to.clone(), online: true });
+    fn lease(&mut self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
+        let is_own = |lease: &Lease| (lease.is_free() || to.replaces) && lease.to.names_same(to.id);
+        if let Some((addr, own)) = self.taken.iter_mut().find(|(_, lease)| is_own(lease)) {
+            own.holders = own.holders.saturating_add(1);
+            return Some(*addr);
+        }
+        let is_free = |addr: &IpAddr| {
+            self.pool.addrs.contains(*addr) && self.taken.get(addr).is_none_or(Lease::is_free)
+        };
+        let addr = wanted.filter(is_free).or_else(|| self.fresh()).or_else(|| self.oldest())?;
+        self.taken.insert(addr, Lease { to: to.id.clone(), holders: 1 });
         Some(addr)
     }
 
@@ -103,7 +122,7 @@ impl Leases {
 
     /// An address whose peer is gone.
     fn oldest(&self) -> Option<IpAddr> {
-        self.taken.iter().find(|(_, lease)| !lease.online).map(|(addr, _)| *addr)
+        self.taken.iter().find(|(_, lease)| lease.is_free()).map(|(addr, _)| *addr)
     }
 }
 
@@ -131,7 +150,8 @@ mod tests {
 
     fn lease(pools: &mut Pools, wanted: Option<&str>, to: &str) -> Option<alloc::string::String> {
         let wanted = wanted.map(|addr| addr.parse().unwrap());
-        let lease = pools.lease(&["p".into()], true, wanted, &Identity::Fqdn(to.into()));
+        let to = Lessee { id: &Identity::Fqdn(to.into()), replaces: false };
+        let lease = pools.lease(&["p".into()], true, wanted, to);
         lease.map(|addr| addr.to_string())
     }
 
@@ -152,7 +172,21 @@ mod tests {
     fn other_pools_and_versions_are_not_touched() {
         let mut pools = pools("10.0.0.1-10.0.0.3");
         let id = Identity::Fqdn("a".into());
-        assert_eq!(pools.lease(&["q".into()], true, None, &id), None);
-        assert_eq!(pools.lease(&["p".into()], false, None, &id), None);
+        let to = Lessee { id: &id, replaces: false };
+        assert_eq!(pools.lease(&["q".into()], true, None, to), None);
+        assert_eq!(pools.lease(&["p".into()], false, None, to), None);
+    }
+
+    #[test]
+    fn a_peer_that_begins_anew_keeps_its_address_until_its_last_ike_sa_is_gone() {
+        let mut pools = pools("10.0.0.1-10.0.0.1");
+        let addr = lease(&mut pools, None, "a");
+        let id = Identity::Fqdn("a".into());
+        let again = pools.lease(&["p".into()], true, None, Lessee { id: &id, replaces: true });
+        assert_eq!(again.map(|addr| addr.to_string()), addr);
+        pools.release("10.0.0.1".parse().unwrap());
+        assert_eq!(lease(&mut pools, None, "b"), None, "the new one has it");
+        pools.release("10.0.0.1".parse().unwrap());
+        assert_eq!(lease(&mut pools, None, "b"), addr);
     }
 }

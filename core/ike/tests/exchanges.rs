@@ -3,8 +3,11 @@
 
 mod pair;
 
+use casemate_ike::config::{Connection, OnClose, Unique};
 use casemate_ike::{Down, Event};
+use casemate_sa::AddrRange;
 use pair::{Pair, connection};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn established() -> Pair {
@@ -145,4 +148,82 @@ fn a_peer_that_does_not_answer_is_called_as_often_as_wanted() {
         }
         assert_eq!((sent, pair.left.downs()), (messages, vec![Down::Dead]));
     }
+}
+
+/// Two that both begin anew when their Child SA is closed, and again when they are told so by `change`.
+fn restless(change: impl Fn(&mut Connection)) -> Pair {
+    let side = |own: &str, peer: &str| {
+        let mut side = connection(own, peer);
+        Arc::make_mut(&mut side.children[0]).on_close = OnClose::Restart;
+        change(&mut side);
+        side
+    };
+    let mut pair = Pair::new(side("left", "right"), side("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.right.initiate(pair.now);
+    pair.run();
+    pair
+}
+
+#[test]
+fn reauthentication_by_both_sides_does_not_make_more_ike_sas_each_time() {
+    let mut pair = restless(|side| side.reauth = Some(Duration::from_secs(60)));
+    pair.pass(Duration::from_secs(600));
+    let (left, right) = (pair.left.ike.status().count(), pair.right.ike.status().count());
+    assert!((1..=2).contains(&left) && left == right, "{left} and {right} IKE SAs");
+}
+
+#[test]
+fn two_that_replace_each_others_ike_sas_come_to_rest() {
+    let mut pair = restless(|side| side.unique = Unique::Replace);
+    pair.pass(Duration::from_secs(10));
+    let ike = pair.left.ike.status().next().unwrap().id;
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike, Down::Local, env));
+    for _ in 0..100 {
+        pair.now = pair.now.after(Duration::from_millis(10));
+        pair.right_takes_all();
+        pair.left_takes_all();
+    }
+    let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
+    assert!((2..=3).contains(&ups), "{ups} IKE SAs");
+    assert!(pair.left.ike.status().any(|ike| !ike.children.is_empty()));
+}
+
+#[test]
+fn what_is_no_longer_configured_is_not_begun_anew() {
+    let mut pair = restless(|_| {});
+    // A request is on its way, so that the end has to wait; the peer's own comes before.
+    let ike = pair.left.ike.status().next().unwrap();
+    let peers = pair.right.ike.status().find(|peers| peers.spis == ike.spis).unwrap().id;
+    pair.left.with_env(pair.now, |ikes, env| ikes.rekey_child(ike.children[0].id, env));
+    pair.left.ike.configure(vec![], &[]);
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike.id, Down::Unconfigured, env));
+    pair.left.sent.clear();
+    pair.right.with_env(pair.now, |ikes, env| ikes.terminate(peers, Down::Local, env));
+    pair.left_takes_all();
+    // The other one of the two is not touched.
+    assert_eq!((pair.left.ike.status().count(), pair.left.downs()), (1, vec![Down::Unconfigured]));
+}
+
+#[test]
+fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
+    let side = |own: &str, peer: &str| {
+        let mut side = connection(own, peer);
+        let mut inner = (*side.children[0]).clone();
+        inner.name = "inner".into();
+        for traffic in inner.local_ts.iter_mut().chain(&mut inner.remote_ts) {
+            traffic.addrs = traffic.addrs.map(|range| AddrRange::prefix(range.first(), 24).unwrap());
+        }
+        side.children.push(Arc::new(inner));
+        side
+    };
+    let mut pair = Pair::new(side("left", "right"), side("right", "left"));
+    let connection = pair.left.ike.connections()[0].clone();
+    for child in &connection.children {
+        pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(child), None, env)).unwrap();
+        pair.run();
+    }
+    pair.check_children(2);
+    let names: Vec<String> = pair.right.children().iter().map(|up| up.child.name.clone()).collect();
+    assert_eq!(names, ["net", "inner"]);
 }

@@ -1,13 +1,15 @@
 //! Somebody on the way who sees everything, has no key, and may send whatever he likes in anybody's name.
 
-use crate::config;
 use crate::dice::Dice;
 use crate::net::{Carries, Datagram};
+use crate::places::{self, HostKind};
+use crate::style::{Layout, Style};
+use crate::tally::Seen;
 use casemate_wire::ike::{
     ExchangeType, Flags, Header, IkeSpi, Notify, NotifyType, PayloadType, Version, Writer,
 };
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// How many datagrams are remembered.
 const MEMORY: usize = 64;
@@ -18,13 +20,30 @@ const FLOOD: usize = 12;
 #[derive(Debug)]
 pub(crate) struct Attacker {
     dice: Dice,
+    style: Style,
     seen: VecDeque<Datagram>,
+}
+
+/// What he did.
+pub(crate) struct Deed {
+    /// In one word, or a few.
+    pub(crate) what: &'static str,
+    /// What else to count it as.
+    pub(crate) seen: Option<Seen>,
+    /// What he sends.
+    pub(crate) datagrams: Vec<Datagram>,
+}
+
+impl Deed {
+    fn new(what: &'static str, datagrams: impl IntoIterator<Item = Datagram>) -> Self {
+        Self { what, seen: None, datagrams: datagrams.into_iter().collect() }
+    }
 }
 
 impl Attacker {
     /// One who has seen nothing.
-    pub(crate) fn new(dice: Dice) -> Self {
-        Self { dice, seen: VecDeque::new() }
+    pub(crate) fn new(dice: Dice, style: Style) -> Self {
+        Self { dice, style, seen: VecDeque::new() }
     }
 
     /// Sees a datagram.
@@ -36,20 +55,21 @@ impl Attacker {
         self.seen.push_back(datagram.clone());
     }
 
-    /// Does something; says what.
-    pub(crate) fn act(&mut self) -> (&'static str, Vec<Datagram>) {
+    /// Does something.
+    pub(crate) fn act(&mut self) -> Deed {
         if self.seen.is_empty() {
-            return ("nothing", vec![]);
+            return Deed::new("waits", []);
         }
-        match self.dice.below(9) {
-            0 | 1 => ("replays", vec![self.recorded()]),
-            2 => ("replays from elsewhere", vec![self.moved()]),
-            3 => ("changes", vec![self.changed()]),
-            4 => ("cuts", vec![self.cut()]),
-            5 => ("forges a header", self.forged().into_iter().collect()),
-            6 => ("forges a notification", self.notification().into_iter().collect()),
-            7 => ("floods", self.flood()),
-            _ => ("sends in clear", vec![self.clear()]),
+        match self.dice.below(10) {
+            0 | 1 => Deed::new("replays", [self.recorded()]),
+            2 => Deed::new("replays from elsewhere", [self.moved()]),
+            3 => Deed::new("changes", [self.changed()]),
+            4 => Deed::new("cuts", [self.cut()]),
+            5 => Deed::new("forges a header", self.forged()),
+            6 => Deed::new("forges a notification", self.notification()),
+            7 => Deed { seen: Some(Seen::Flood), ..Deed::new("floods", self.flood()) },
+            8 => Deed { seen: Some(Seen::FragmentAttack), ..Deed::new("forges fragments", self.fragments()) },
+            _ => Deed::new("sends in clear", [self.clear()]),
         }
     }
 
@@ -58,9 +78,13 @@ impl Attacker {
         self.seen[at].clone()
     }
 
-    fn stranger(&mut self) -> SocketAddrV4 {
-        let host = self.dice.below(250) as u8;
-        SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, host), self.dice.next() as u16)
+    fn stranger(&mut self) -> SocketAddr {
+        let (host, port) = (self.dice.below(250) as u8, self.dice.next() as u16);
+        if self.style.outer_v6 {
+            let addr = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, host.into());
+            return SocketAddr::new(addr.into(), port);
+        }
+        SocketAddr::new(Ipv4Addr::new(203, 0, 113, host).into(), port)
     }
 
     fn moved(&mut self) -> Datagram {
@@ -70,7 +94,7 @@ impl Attacker {
 
     fn changed(&mut self) -> Datagram {
         let mut datagram = self.recorded();
-        change(&mut datagram, &mut self.dice);
+        change(&self.style, &mut datagram, &mut self.dice);
         datagram
     }
 
@@ -176,22 +200,57 @@ impl Attacker {
         flood
     }
 
+    /// Fragments with the names of a real message, and with nothing in them that anybody could open.
+    fn fragments(&mut self) -> Vec<Datagram> {
+        let Some((datagram, at, header)) = self.recorded_ike() else { return vec![] };
+        let total = 1 + self.dice.below(6) as u16;
+        let message_id = header.message_id.wrapping_add(self.dice.below(2) as u32);
+        let forged = Header { message_id, next_payload: PayloadType::NONE, ..header };
+        let mut flood = vec![];
+        for _ in 0..FLOOD {
+            let mut room = [0; 64];
+            let writer = Writer::new(&mut room, &forged).and_then(Writer::finish);
+            let Ok(message) = writer else { return flood };
+            let mut message = message.to_vec();
+            message[16] = PayloadType::SKF.0;
+            let number = 1 + self.dice.below(total.into()) as u16;
+            let body: Vec<u8> = (0..40 + self.dice.below(60)).map(|_| self.dice.next() as u8).collect();
+            let first = if number == 1 { 35 } else { 0 };
+            message.extend([first, 0]);
+            message.extend((body.len() as u16 + 8).to_be_bytes());
+            message.extend([number.to_be_bytes(), total.to_be_bytes()].concat());
+            message.extend(body);
+            let len = (message.len() as u32).to_be_bytes();
+            message[24..28].copy_from_slice(&len);
+            let mut fragment = datagram.clone();
+            fragment.carries.bytes_mut().truncate(at);
+            fragment.carries.bytes_mut().extend(message);
+            flood.push(fragment);
+        }
+        flood
+    }
+
     /// A packet of a protected host, without protection.
     fn clear(&mut self) -> Datagram {
         let (from, to) = (self.dice.below(3), self.dice.below(3));
-        let (src, dst) = (config::host(from, 0, 5), config::host(to, 0, 5));
-        let packet = crate::watch::Ledger::default().forge((src, dst));
-        let (from, to) = (self.stranger(), SocketAddrV4::new(config::outer(to), 0));
+        let flow = places::flow(&self.style, (from, to, 0), HostKind::Protected);
+        let packet = crate::watch::Ledger::default().forge(flow);
+        let (from, to) = (self.stranger(), SocketAddr::new(places::outer(&self.style, to), 0));
         Datagram { from, to, carries: Carries::Ip(packet) }
     }
 }
 
 /// Flips a few bits.
-pub(crate) fn change(datagram: &mut Datagram, dice: &mut Dice) {
-    let bytes = datagram.carries.bytes_mut();
-    if bytes.is_empty() {
+pub(crate) fn change(style: &Style, datagram: &mut Datagram, dice: &mut Dice) {
+    // ESP in transport mode does not cover the IP header, which is delivered.
+    let header = match (style.layout, &datagram.carries, datagram.to.is_ipv6()) {
+        (Layout::Ports, Carries::Ip(_), true) => 40,
+        (Layout::Ports, Carries::Ip(_), false) => 20,
+        _ => 0,
+    };
+    let Some(bytes) = datagram.carries.bytes_mut().get_mut(header..).filter(|bytes| !bytes.is_empty()) else {
         return;
-    }
+    };
     for _ in 0..1 + dice.below(4) {
         let at = dice.below(bytes.len());
         bytes[at] ^= 1 << dice.below(8);

@@ -2,17 +2,36 @@
 //!
 //! [`run`] draws a `plan` from the seed, lets the nodes of a `world` live through trouble, then through calm, and checks
 //! the invariants of `watch` at every step. A failure is repeated by the same seed. `sabotage` breaks something on
-//! purpose, to show that it is noticed.
+//! purpose, to show that it is noticed: each invariant has one. A [`Tally`] says how often each situation came up, so that
+//! one that is never drawn is noticed, too.
+//!
+//! ```text
+//!  plan, style    who there is, what is configured, what will happen         places, config, keys
+//!  world          time, and what is on its way                               net, node, traffic
+//!  trouble        commands, restarts, other configurations, outages, NATs    attacker, manual
+//!  watch          what must hold                                             counter, tally, trace
+//! ```
+//!
+//! What must hold: a packet arrives where it belongs, unchanged, once, and protected unless its policy says otherwise; on
+//! a network that loses nothing, none is lost, even if an attacker sends what he likes. No key seals twice with one IV, no
+//! message number stands for two messages. Nobody believes a stranger. When all is at rest, both sides have the same SAs
+//! with the same keys and nothing else; when nothing is configured any more, nothing is left.
 // Test support: a broken expectation is meant to stop the test, with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod attacker;
 mod config;
+mod counter;
 mod dice;
+mod keys;
+mod manual;
 mod net;
 mod node;
+mod places;
 mod plan;
 mod sabotage;
+mod style;
+mod tally;
 mod trace;
 mod traffic;
 mod trouble;
@@ -20,6 +39,7 @@ mod watch;
 mod world;
 
 pub use sabotage::Sabotage;
+pub use tally::{Seen, Tally};
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,34 +54,6 @@ pub struct Options {
     pub trace: bool,
     /// What is broken.
     pub sabotage: Option<Sabotage>,
-}
-
-/// What happened in a run that kept all invariants, or in several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Steps of virtual time.
-    pub steps: u64,
-    /// IKE SAs that came up, counted at both sides.
-    pub ikes: u64,
-    /// IKE SAs that took the place of others.
-    pub ike_rekeys: u64,
-    /// Child SAs that came up.
-    pub children: u64,
-    /// Packets that were offered.
-    pub offered: u64,
-    /// Packets that were delivered.
-    pub delivered: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.ikes += other.ikes;
-        self.ike_rekeys += other.ike_rekeys;
-        self.children += other.children;
-        self.offered += other.offered;
-        self.delivered += other.delivered;
-    }
 }
 
 /// A seed that breaks an invariant.
@@ -110,7 +102,7 @@ pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Tally, Vec<Fai
             let result = run(seed, options);
             let mut done = done.lock().expect("no thread panics");
             match result {
-                Ok(tally) => done.0.add(&tally),
+                Ok(tally) => done.0.merge(&tally),
                 Err(failure) => done.1.push(failure),
             }
         }

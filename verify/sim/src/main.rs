@@ -60,6 +60,9 @@ fn execute(arguments: &Arguments) -> ExitCode {
     for failure in failures.iter().take(SHOWN) {
         println!("{failure}");
     }
-    println!("{tally:?}, {} failures, {:.1} s", failures.len(), start.elapsed().as_secs_f64());
+    if arguments.seed.is_none() {
+        print!("{tally}");
+    }
+    println!("{} failures, {:.1} s", failures.len(), start.elapsed().as_secs_f64());
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,15 +1,15 @@
 //! The network between the nodes: who is reached at which address, and NATs in front of some.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 /// Something on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Datagram {
     /// Where it says it is from. Without UDP, the port is 0.
-    pub(crate) from: SocketAddrV4,
+    pub(crate) from: SocketAddr,
     /// Where it goes.
-    pub(crate) to: SocketAddrV4,
+    pub(crate) to: SocketAddr,
     /// What it is.
     pub(crate) carries: Carries,
 }
@@ -32,11 +32,21 @@ impl Carries {
     }
 }
 
+impl Datagram {
+    /// Length of the IP packet that carries it.
+    pub(crate) fn ip_len(&self) -> usize {
+        match &self.carries {
+            Carries::Ip(packet) => packet.len(),
+            Carries::Udp(payload) => payload.len() + 8 + if self.to.is_ipv6() { 40 } else { 20 },
+        }
+    }
+}
+
 /// A NAT with one host behind it. Whoever knows a mapping may use it from outside.
 #[derive(Debug)]
 pub(crate) struct Nat {
-    inside: Ipv4Addr,
-    outside: Ipv4Addr,
+    inside: IpAddr,
+    outside: IpAddr,
     /// Inner port to outer port.
     mapped: BTreeMap<u16, u16>,
     last_port: u16,
@@ -44,20 +54,20 @@ pub(crate) struct Nat {
 
 impl Nat {
     /// One between two addresses.
-    pub(crate) fn new(inside: Ipv4Addr, outside: Ipv4Addr) -> Self {
+    pub(crate) fn new(inside: IpAddr, outside: IpAddr) -> Self {
         Self { inside, outside, mapped: BTreeMap::new(), last_port: 20_000 }
     }
 
     /// Lets a datagram out; only UDP knows ports to map.
     pub(crate) fn outbound(&mut self, mut datagram: Datagram) -> Option<Datagram> {
-        if !matches!(datagram.carries, Carries::Udp(_)) || *datagram.from.ip() != self.inside {
+        if !matches!(datagram.carries, Carries::Udp(_)) || datagram.from.ip() != self.inside {
             return None;
         }
         let port = *self.mapped.entry(datagram.from.port()).or_insert_with(|| {
             self.last_port += 1;
             self.last_port
         });
-        datagram.from = SocketAddrV4::new(self.outside, port);
+        datagram.from = SocketAddr::new(self.outside, port);
         Some(datagram)
     }
 
@@ -65,7 +75,7 @@ impl Nat {
     pub(crate) fn inbound(&self, mut datagram: Datagram) -> Option<Datagram> {
         let port = datagram.to.port();
         let (inner, _) = self.mapped.iter().find(|(_, outer)| **outer == port)?;
-        datagram.to = SocketAddrV4::new(self.inside, *inner);
+        datagram.to = SocketAddr::new(self.inside, *inner);
         Some(datagram)
     }
 

@@ -1,66 +1,28 @@
 //! One endpoint with what it needs: a clock that may jump, randomness, keys, routes, and a NAT perhaps.
 
-use crate::config;
+use crate::config::{self, Variant};
 use crate::dice::Dice;
+use crate::keys::Keys;
 use crate::net::{Carries, Datagram, Nat};
+use crate::places;
 use crate::plan::Plan;
 use crate::sabotage::Sabotage;
 use casemate::{Endpoint, Means, Notice, Routes};
-use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg};
+use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_datapath_tests::packets;
-use casemate_ike::config::{Connection, Identity};
-use casemate_ike::{
-    AuthorityHash, ChildStatus, Credentials, IkeStatus, NotTrusted, OwnKey, Path, PeerCertificates, Transmit,
-};
+use casemate_ike::{ChildStatus, IkeStatus, Path, Transmit};
 use casemate_sa::Instant;
+use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// One key for everybody.
-struct Keys(SecretBytes);
-
-impl Credentials for Keys {
-    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
-        Some(&self.0)
-    }
-
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        vec![]
-    }
-
-    fn peer_key(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
-        false
-    }
-
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
-
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
-    }
-}
-
-struct OneAddress(Ipv4Addr);
+struct OneAddress(IpAddr);
 
 impl Routes for OneAddress {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        Some(self.0.into())
+        Some(self.0)
     }
 }
 
@@ -69,15 +31,18 @@ pub(crate) struct Node {
     /// Which one.
     pub(crate) index: usize,
     /// Its address, as it knows it.
-    pub(crate) addr: Ipv4Addr,
+    pub(crate) addr: IpAddr,
     /// The NAT in front of it.
     pub(crate) nat: Option<Nat>,
     /// How often it lost its memory.
     pub(crate) lives: u32,
     /// Which configuration it has.
-    pub(crate) variant: u32,
+    pub(crate) variant: Variant,
     /// By how much its clock is ahead of the world's.
     pub(crate) ahead: Duration,
+    /// Until when nothing reaches it, and nothing that it sends reaches anybody.
+    pub(crate) cut_off_until: Duration,
+    last_time: Instant,
     endpoint: Endpoint,
     first_dice: Dice,
     dice: Dice,
@@ -89,20 +54,23 @@ impl Node {
     /// A node without configuration.
     pub(crate) fn new(plan: &Plan, index: usize, dice: Dice, sabotage: Option<Sabotage>) -> Self {
         let is_behind_nat = plan.style.nat && index > 0;
-        let addr = if is_behind_nat { config::private(index) } else { config::outer(index) };
+        let addr = places::own(&plan.style, index);
+        let trusts_all = sabotage == Some(Sabotage::TrustAll);
         let mut first_dice = dice;
         let ahead = Duration::from_millis(first_dice.below(1_000_000_000) as u64);
         Self {
             index,
             addr,
-            nat: is_behind_nat.then(|| Nat::new(addr, config::outer(index))),
+            nat: is_behind_nat.then(|| Nat::new(addr, places::outer(&plan.style, index))),
             lives: 0,
-            variant: 1,
+            variant: Variant::FIRST,
             ahead,
+            cut_off_until: Duration::ZERO,
+            last_time: Instant::ZERO,
             endpoint: fresh(plan, sabotage),
             dice: first_dice.clone(),
             first_dice,
-            keys: Keys(SecretBytes::new(b"a key that all have")),
+            keys: Keys::new(index, plan.is_stranger(index), trusts_all),
             sabotage,
         }
     }
@@ -110,6 +78,11 @@ impl Node {
     /// The endpoint, to look at.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// The endpoint, to give it SAs with manual keys.
+    pub(crate) fn endpoint_mut(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
     }
 
     /// All memory is lost; the configuration is on disk.
@@ -128,7 +101,11 @@ impl Node {
         if let Some(sabotage) = self.sabotage {
             connections = connections.into_iter().map(|known| sabotage.change(known)).collect();
         }
-        self.act(now, |endpoint, means| endpoint.configure(connections, &[config::pool()], means))
+        let mut pools = vec![places::pool(&plan.style)];
+        if let Some(sabotage) = self.sabotage {
+            sabotage.change_pools(&mut pools);
+        }
+        self.act(now, |endpoint, means| endpoint.configure(connections, &pools, means))
             .expect("there is room for all policies");
     }
 
@@ -137,8 +114,12 @@ impl Node {
         self.act(now, |endpoint, means| endpoint.configure(vec![], &[], means)).expect("nothing always fits");
     }
 
-    /// Its own time.
-    fn clock(&self, now: Duration) -> Instant {
+    /// Its own time, when it last did something.
+    pub(crate) fn time(&self) -> Instant {
+        self.last_time
+    }
+
+    pub(crate) fn clock(&self, now: Duration) -> Instant {
         Instant::ZERO.after(now + self.ahead)
     }
 
@@ -154,6 +135,7 @@ impl Node {
         now: Duration,
         act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
     ) -> T {
+        self.last_time = self.clock(now);
         let list = [self.sabotage.map_or(Sabotage::HONEST, Sabotage::provider)];
         let providers = Providers(&list);
         let mut means = Means {
@@ -213,10 +195,10 @@ impl Node {
         &mut self,
         now: Duration,
         message: &[u8],
-        (to, from): (SocketAddrV4, SocketAddrV4),
+        (to, from): (SocketAddr, SocketAddr),
     ) {
         let mut message = message.to_vec();
-        let path = Path { local: SocketAddr::V4(to), remote: SocketAddr::V4(from) };
+        let path = Path { local: to, remote: from };
         self.act(now, |endpoint, means| endpoint.receive_ike(&mut message, path, means));
     }
 
@@ -240,29 +222,55 @@ fn fresh(plan: &Plan, sabotage: Option<Sabotage>) -> Endpoint {
 }
 
 /// What an IKE datagram is on the network.
-pub(crate) fn of_transmit(transmit: &Transmit) -> Option<Datagram> {
-    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (transmit.path.local, transmit.path.remote) else {
-        return None;
-    };
+pub(crate) fn of_transmit(transmit: &Transmit) -> Datagram {
     let payload = match (transmit.message.is_empty(), transmit.marker) {
         (true, _) => vec![0xff],
         (false, true) => [&[0; 4], &*transmit.message].concat(),
         (false, false) => transmit.message.clone(),
     };
-    Some(Datagram { from, to, carries: Carries::Udp(payload) })
+    Datagram { from: transmit.path.local, to: transmit.path.remote, carries: Carries::Udp(payload) }
 }
 
-/// What a protected packet is on the network; `udp_payload` is where the payload of UDP begins, if there is UDP.
-pub(crate) fn of_packet(packet: Vec<u8>, udp_payload: Option<u16>) -> Datagram {
-    let addr = |at: usize| Ipv4Addr::new(packet[at], packet[at + 1], packet[at + 2], packet[at + 3]);
-    let (src, dst) = (addr(12), addr(16));
-    let Some(at) = udp_payload.map(usize::from) else {
-        let (from, to) = (SocketAddrV4::new(src, 0), SocketAddrV4::new(dst, 0));
-        return Datagram { from, to, carries: Carries::Ip(packet) };
-    };
-    let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    let (from, to) = (SocketAddrV4::new(src, port(at - 8)), SocketAddrV4::new(dst, port(at - 6)));
-    Datagram { from, to, carries: Carries::Udp(packet[at..].to_vec()) }
+/// A packet that an SA protects, as it leaves: without options, and never a fragment.
+pub(crate) struct Protected {
+    bytes: Vec<u8>,
+    /// Where the payload of UDP begins, if there is UDP.
+    udp_payload: Option<usize>,
+}
+
+impl Protected {
+    /// One that an endpoint made.
+    pub(crate) fn new(bytes: Vec<u8>, udp_payload: Option<u16>) -> Self {
+        Self { bytes, udp_payload: udp_payload.map(usize::from) }
+    }
+
+    fn is_v6(&self) -> bool {
+        self.bytes[0] >> 4 == 6
+    }
+
+    /// What ESP or AH made, and whether it is AH.
+    pub(crate) fn payload(&self) -> (&[u8], bool) {
+        let (header, protocol) = if self.is_v6() { (40, self.bytes[6]) } else { (20, self.bytes[9]) };
+        (&self.bytes[self.udp_payload.unwrap_or(header)..], protocol == proto::AH)
+    }
+
+    /// What it is on the network.
+    pub(crate) fn into_datagram(self) -> Datagram {
+        let (src, dst) = self.addrs();
+        let Some(at) = self.udp_payload else {
+            let (from, to) = (SocketAddr::new(src, 0), SocketAddr::new(dst, 0));
+            return Datagram { from, to, carries: Carries::Ip(self.bytes) };
+        };
+        let port = |at: usize| u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
+        let (from, to) = (SocketAddr::new(src, port(at - 8)), SocketAddr::new(dst, port(at - 6)));
+        Datagram { from, to, carries: Carries::Udp(self.bytes[at..].to_vec()) }
+    }
+
+    fn addrs(&self) -> (IpAddr, IpAddr) {
+        let v4 = |at: usize| Ipv4Addr::from(*self.bytes[at..].first_chunk::<4>().unwrap()).into();
+        let v6 = |at: usize| Ipv6Addr::from(*self.bytes[at..].first_chunk::<16>().unwrap()).into();
+        if self.is_v6() { (v6(8), v6(24)) } else { (v4(12), v4(16)) }
+    }
 }
 
 /// A UDP datagram as the IP packet that arrives.
@@ -271,8 +279,7 @@ pub(crate) fn to_packet(datagram: &Datagram) -> Vec<u8> {
         Carries::Ip(packet) => packet.clone(),
         Carries::Udp(payload) => {
             let (from, to) = (datagram.from, datagram.to);
-            let ports = (from.port(), to.port());
-            packets::udp((*from.ip()).into(), (*to.ip()).into(), ports, payload, false)
+            packets::udp(from.ip(), to.ip(), (from.port(), to.port()), payload, false)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a seed decides before anything happens: who there is, how each is configured, and what the network does to them.
 
 use crate::dice::Dice;
+use crate::style::Style;
 use std::time::Duration;
 
 /// A whole run.
@@ -40,43 +41,12 @@ pub(crate) struct Weather {
     pub(crate) fast: Duration,
     /// The longest one. Datagrams overtake each other within it.
     pub(crate) slow: Duration,
-}
-
-/// How SAs are made.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Style {
-    /// Time between rekeyings of Child SAs.
-    pub(crate) child_life: Duration,
-    /// Time between rekeyings of IKE SAs.
-    pub(crate) ike_life: Duration,
-    /// Packets after which a Child SA is rekeyed.
-    pub(crate) rekey_packets: Option<u64>,
-    /// Key exchanges for Child SAs.
-    pub(crate) pfs: bool,
-    /// The second side takes only what the first one offers second: each guess of a key exchange is wrong.
-    pub(crate) wrong_guess: bool,
-    /// AES-CBC with HMAC rather than AES-GCM.
-    pub(crate) separate: bool,
-    /// Extended sequence numbers.
-    pub(crate) extended: bool,
-    /// Child SAs of each connection.
-    pub(crate) children: usize,
-    /// One side asks for more than the other grants.
-    pub(crate) narrowed: bool,
-    /// Length of IP packets from which IKE messages are cut.
-    pub(crate) fragment_bytes: usize,
-    /// Clients get their addresses from the gateway.
-    pub(crate) virtual_addrs: bool,
-    /// Clients are behind NATs.
-    pub(crate) nat: bool,
-    /// Packets bring Child SAs about.
-    pub(crate) traps: bool,
-    /// Half-open SAs from which on cookies are asked for.
-    pub(crate) cookies_from: usize,
+    /// UDP datagrams in longer IP packets never arrive.
+    pub(crate) longest: Option<usize>,
 }
 
 /// What else happens, each so often in a thousand seconds.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trouble {
     /// Commands to end, replace or begin something.
     pub(crate) commands: u32,
@@ -90,6 +60,8 @@ pub(crate) struct Trouble {
     pub(crate) reloads: u32,
     /// A NAT forgets.
     pub(crate) forgotten: u32,
+    /// A node is cut off for a while.
+    pub(crate) outages: u32,
     /// What an attacker does.
     pub(crate) attacks: u32,
 }
@@ -98,16 +70,31 @@ impl Plan {
     /// What `dice` says.
     pub(crate) fn draw(dice: &mut Dice) -> Self {
         let shape = if dice.coin() { Shape::Sites } else { Shape::Clients(1 + dice.below(3)) };
-        // One run in four has a perfect network, where nothing may be lost.
+        // One run in four has a perfect network, where nothing may be lost; in one in sixteen somebody attacks it.
         let gentle = dice.below(4) == 0;
-        let style = Style::draw(dice, shape);
-        Self {
-            shape,
-            weather: if gentle { Weather::FAIR } else { Weather::draw(dice) },
-            style,
-            trouble: if gentle { Trouble::GENTLE } else { Trouble::draw(dice) },
-            rough: Duration::from_secs(60 + dice.below(240) as u64),
+        let style = Style::draw(dice, shape, gentle);
+        let longest = dice.coin().then_some(style.fragment_bytes.max(SHORTEST_PATH));
+        let weather = if gentle { Weather::FAIR } else { Weather::draw(dice) };
+        let trouble = match (gentle, dice.below(4)) {
+            (true, 0) => Trouble::SIEGE,
+            (true, _) => Trouble::GENTLE,
+            (false, _) => Trouble::draw(dice),
+        };
+        let rough = Duration::from_secs(60 + dice.below(240) as u64);
+        Self { shape, weather: Weather { longest, ..weather }, style, trouble, rough }
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        match self.shape {
+            Shape::Sites => 2,
+            Shape::Clients(clients) => 1 + clients,
         }
+    }
+
+    /// Whether a node is one that nobody trusts.
+    pub(crate) fn is_stranger(&self, node: usize) -> bool {
+        self.style.stranger && node + 1 == self.nodes()
     }
 
     /// Whether no packet may be lost.
@@ -115,6 +102,9 @@ impl Plan {
         self.weather.loss == 0 && self.trouble.only_rekeys
     }
 }
+
+/// First requests are never cut, and have to pass.
+const SHORTEST_PATH: usize = 576;
 
 impl Weather {
     /// Nothing is lost, nothing overtakes.
@@ -124,6 +114,7 @@ impl Weather {
         changed: 0,
         fast: Duration::from_millis(20),
         slow: Duration::from_millis(20),
+        longest: None,
     };
 
     fn draw(dice: &mut Dice) -> Self {
@@ -131,30 +122,7 @@ impl Weather {
         let (loss, twice, changed) = (rate(300), rate(200), rate(100));
         let fast = Duration::from_millis(1 + dice.below(50) as u64);
         let slow = fast + Duration::from_millis(dice.pick(&[0, 20, 200, 3_000]));
-        Self { loss, twice, changed, fast, slow }
-    }
-}
-
-impl Style {
-    fn draw(dice: &mut Dice, shape: Shape) -> Self {
-        let clients = shape != Shape::Sites;
-        let virtual_addrs = clients && dice.coin();
-        Self {
-            child_life: Duration::from_secs(15 + dice.below(60) as u64),
-            ike_life: Duration::from_secs(25 + dice.below(120) as u64),
-            rekey_packets: dice.coin().then(|| 20 + dice.below(50) as u64),
-            pfs: dice.coin(),
-            wrong_guess: dice.below(5) == 0,
-            separate: dice.below(4) == 0,
-            extended: dice.coin(),
-            children: if virtual_addrs { 1 } else { 1 + dice.below(3) },
-            narrowed: dice.below(3) == 0,
-            fragment_bytes: dice.pick(&[1_280, 576, 256]),
-            virtual_addrs,
-            nat: clients && dice.coin(),
-            traps: !virtual_addrs && dice.coin(),
-            cookies_from: dice.pick(&[0, 2, 64]),
-        }
+        Self { loss, twice, changed, fast, slow, longest: None }
     }
 }
 
@@ -167,8 +135,12 @@ impl Trouble {
         jumps: 0,
         reloads: 0,
         forgotten: 0,
+        outages: 0,
         attacks: 0,
     };
+
+    /// The same, with an attacker who can do everything but take packets away.
+    pub(crate) const SIEGE: Self = Self { attacks: 3_000, ..Self::GENTLE };
 
     fn draw(dice: &mut Dice) -> Self {
         let mut rate = |most: usize| if dice.coin() { dice.below(most) as u32 } else { 0 };
@@ -179,6 +151,7 @@ impl Trouble {
             jumps: rate(20),
             reloads: rate(30),
             forgotten: rate(60),
+            outages: rate(20),
             attacks: rate(3_000),
         }
     }

@@ -1,9 +1,13 @@
 //! What befalls the nodes: commands, restarts, jumps of clocks, other configurations, forgetful NATs, and the attacker.
 
+use crate::attacker::Deed;
+use crate::config::Variant;
 use crate::dice::Dice;
+use crate::manual;
 use crate::sabotage::Sabotage;
-use crate::watch::Checked;
-use crate::world::World;
+use crate::tally::Seen;
+use crate::watch::{Checked, is_quiet};
+use crate::world::{Happening, World};
 use casemate::{Endpoint, Means};
 use casemate_ike::{ChildId, IkeSaId, IkeStatus};
 use std::time::Duration;
@@ -19,6 +23,9 @@ enum Command {
     TerminateChild,
     Initiate,
 }
+
+/// Numbers of SAs with manual keys jump so often in a thousand seconds.
+const NUMBER_JUMPS: u32 = 50;
 
 const REKEYS: [Command; 4] =
     [Command::RekeyIke, Command::RekeyIkeAtBoth, Command::RekeyChild, Command::RekeyChildAtBoth];
@@ -41,15 +48,62 @@ impl World {
             self.reload()?;
         }
         if self.dice.per_mille(trouble.forgotten) {
-            self.trace.say(self.now(), || "the NATs forget".into());
-            self.nodes.iter_mut().filter_map(|node| node.nat.as_mut()).for_each(|nat| nat.forget());
+            self.forget_mappings();
+        }
+        if self.dice.per_mille(trouble.outages) {
+            self.cut_off();
+        }
+        if self.dice.per_mille(NUMBER_JUMPS) {
+            self.jump_numbers();
         }
         for _ in 0..count(trouble.attacks, &mut self.dice) {
-            let (what, datagrams) = self.attacker.act();
-            self.trace.say(self.now(), || format!("the attacker {what}"));
-            self.inject(datagrams);
+            self.attack();
         }
         Ok(())
+    }
+
+    fn jump_numbers(&mut self) {
+        let at = self.dice.below(2);
+        if !manual::has(&self.plan, at) || self.number_jumps == manual::MOST_JUMPS {
+            return;
+        }
+        self.number_jumps += 1;
+        let by = 1 << self.dice.below(30);
+        self.trace.say(self.now(), || format!("the numbers of node {at} jump by {by}"));
+        self.counter.tally.count(Seen::NumberJump);
+        let now = self.now();
+        manual::jump(&self.plan, &mut self.nodes[at], by, now);
+    }
+
+    fn attack(&mut self) {
+        let Deed { what, seen, datagrams } = self.attacker.act();
+        self.trace.say(self.now(), || format!("the attacker {what}"));
+        for what in seen.into_iter().chain([Seen::Attack]) {
+            self.counter.tally.add(what, datagrams.len());
+        }
+        self.inject(datagrams);
+    }
+
+    /// All NATs give the same senders other ports from now on.
+    pub(crate) fn forget_mappings(&mut self) {
+        if !self.plan.style.nat {
+            return;
+        }
+        self.trace.say(self.now(), || "the NATs forget".into());
+        self.counter.tally.count(Seen::Forgotten);
+        if !self.nodes.iter().all(is_quiet) {
+            self.counter.tally.count(Seen::ForgottenMidway);
+        }
+        self.nodes.iter_mut().filter_map(|node| node.nat.as_mut()).for_each(|nat| nat.forget());
+    }
+
+    /// Nothing reaches a node for a while; it is as if it were dead, and lives again.
+    fn cut_off(&mut self) {
+        let at = self.some_node();
+        let time = Duration::from_secs(1 + self.dice.below(60) as u64);
+        self.trace.say(self.now(), || format!("node {at} is cut off for {time:?}"));
+        self.counter.tally.count(Seen::Outage);
+        self.nodes[at].cut_off_until = self.now() + time;
     }
 
     fn some_node(&mut self) -> usize {
@@ -64,8 +118,12 @@ impl World {
         let now = self.now();
         for at in nodes {
             self.trace.say(now, || format!("node {at} restarts"));
+            self.counter.tally.count(Seen::Restart);
+            let forgets = self.sabotage == Some(Sabotage::NumbersAgain);
+            let written_down = if forgets { manual::FRESH } else { manual::written_down(&self.nodes[at]) };
             self.nodes[at].restart(&self.plan, now);
             self.drain(at)?;
+            self.install_manual(at, written_down);
         }
         Ok(())
     }
@@ -75,15 +133,23 @@ impl World {
         let far = self.dice.pick(&[10, 100, 10_000, 10_000_000]);
         let by = Duration::from_secs(self.dice.below(far) as u64);
         self.trace.say(self.now(), || format!("the clock of node {at} jumps by {by:?}"));
+        self.counter.tally.count(Seen::Jump);
         self.nodes[at].ahead += by;
         let now = self.now();
         self.nodes[at].serve(now);
         self.drain(at)
     }
 
+    /// A node gets another configuration: for its IKE SAs, for its Child SAs, or for both.
     fn reload(&mut self) -> Checked {
-        let (at, variant) = (self.some_node(), self.dice.below(6) as u32);
-        self.trace.say(self.now(), || format!("node {at} gets configuration {variant}"));
+        let at = self.some_node();
+        let known = self.nodes[at].variant;
+        let dice = &mut self.dice;
+        let ike = if dice.coin() { known.ike } else { dice.below(6) as u32 };
+        let without_last = self.plan.style.children > 1 && dice.below(4) == 0;
+        let variant = Variant { ike, child: dice.below(6) as u32, without_last };
+        self.trace.say(self.now(), || format!("node {at} gets configuration {variant:?}"));
+        self.counter.tally.count(Seen::Reload);
         let now = self.now();
         self.nodes[at].variant = variant;
         self.nodes[at].configure(&self.plan, now);
@@ -105,6 +171,10 @@ impl World {
         let child = (!ike.children.is_empty()).then(|| self.dice.pick(&ike.children));
         let child_id = child.as_ref().map(|child| child.id);
         self.trace.say(self.now(), || format!("node {at} is told: {command:?} {} {child_id:?}", ike.id));
+        if self.plan.trouble.forgotten > 0 && self.dice.coin() {
+            let soon = Duration::from_millis(self.dice.below(100) as u64);
+            self.put(soon, Happening::Forget);
+        }
         match (command, child) {
             (Command::RekeyIke, _) => self.rekey(at, ike.id),
             (Command::RekeyIkeAtBoth, _) => {

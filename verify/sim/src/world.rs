@@ -1,18 +1,20 @@
 //! The world: nodes, the network between them, and the time, which goes from one happening to the next.
 
+use crate::Options;
 use crate::attacker::{self, Attacker};
-use crate::config;
+use crate::config::{self, Variant};
+use crate::counter::Counter;
 use crate::dice::Dice;
+use crate::manual;
 use crate::net::{Carries, Datagram};
 use crate::node::{self, Node};
-use crate::plan::{Plan, Shape, Weather};
+use crate::places;
+use crate::plan::{Plan, Trouble, Weather};
 use crate::sabotage::Sabotage;
+use crate::tally::{Seen, Tally};
 use crate::trace::{self, Trace};
 use crate::watch::{self, Checked, Violation, Watch, violated};
-use crate::{Options, Tally};
-use casemate::Notice;
 use casemate_datapath::Inbound;
-use casemate_ike::Event;
 use casemate_wire::natt::Natt;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,13 +37,15 @@ const END: Duration = Duration::from_secs(150);
 const MAX_STEPS: u64 = 300_000;
 
 /// Something that is to happen.
-enum Happening {
+pub(crate) enum Happening {
     Arrives(Datagram),
     Traffic,
     Trouble,
     Operator,
     /// A packet for each Child SA, so that traps are sprung.
     First,
+    /// All NATs forget.
+    Forget,
 }
 
 /// Everything.
@@ -61,7 +65,9 @@ pub(crate) struct World {
     queue: BTreeMap<(Duration, u64), Happening>,
     queued: u64,
     in_flight: usize,
-    tally: Tally,
+    pub(crate) counter: Counter,
+    /// How often numbers of SAs with manual keys jumped.
+    pub(crate) number_jumps: u32,
 }
 
 impl World {
@@ -71,15 +77,12 @@ impl World {
         if let Some(sabotage) = options.sabotage {
             sabotage.prepare(&mut plan);
         }
-        let count = match plan.shape {
-            Shape::Sites => 2,
-            Shape::Clients(clients) => 1 + clients,
-        };
-        let nodes = (0..count).map(|index| Node::new(&plan, index, dice.fork(), options.sabotage)).collect();
+        let nodes =
+            (0..plan.nodes()).map(|index| Node::new(&plan, index, dice.fork(), options.sabotage)).collect();
         Self {
             nodes,
             watch: Watch::default(),
-            attacker: Attacker::new(dice.fork()),
+            attacker: Attacker::new(dice.fork(), plan.style),
             weather_dice: dice.fork(),
             dice: dice.fork(),
             trace: Trace { on: options.trace },
@@ -90,7 +93,8 @@ impl World {
             queue: BTreeMap::new(),
             queued: 0,
             in_flight: 0,
-            tally: Tally::default(),
+            counter: Counter::default(),
+            number_jumps: 0,
             plan,
         }
     }
@@ -105,25 +109,57 @@ impl World {
         for at in 0..self.nodes.len() {
             self.nodes[at].configure(&self.plan, self.now);
             self.drain(at)?;
+            self.install_manual(at, manual::FRESH);
         }
         self.put(TRAFFIC, Happening::Traffic);
         self.put(TROUBLE, Happening::Trouble);
         self.put(OPERATOR, Happening::Operator);
         self.put(CONNECTED / 2, Happening::First);
         self.run_for(self.plan.rough)?;
-        self.trace.say(self.now, || "calm".into());
-        (self.rough, self.weather) = (false, Weather::FAIR);
+        self.calm_down()?;
         self.run_for(CALM)?;
         self.find_rest()?;
         self.check_traffic()?;
         self.end()?;
-        let (offered, delivered) = self.watch.ledger.counts();
-        self.tally.offered = offered as u64;
-        self.tally.delivered = delivered as u64;
-        Ok(self.tally)
+        Ok(self.sum_up())
     }
 
-    fn put(&mut self, delay: Duration, what: Happening) {
+    /// No more trouble, and no configuration without a part of what its peers have.
+    fn calm_down(&mut self) -> Checked {
+        self.trace.say(self.now, || "calm".into());
+        self.rough = false;
+        self.weather = Weather { longest: self.weather.longest, ..Weather::FAIR };
+        for at in 0..self.nodes.len() {
+            self.nodes[at].cut_off_until = self.now;
+            if self.nodes[at].variant.without_last {
+                self.nodes[at].variant = Variant::FIRST;
+                self.nodes[at].configure(&self.plan, self.now);
+                self.drain(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(&mut self) -> Tally {
+        let (offered, delivered) = self.watch.ledger.counts();
+        let tally = &mut self.counter.tally;
+        tally.add(Seen::Offered, offered);
+        tally.add(Seen::Delivered, delivered);
+        tally.add(Seen::Lossless, self.plan.is_lossless().into());
+        tally.add(Seen::NarrowPath, self.weather.longest.is_some().into());
+        tally.add(Seen::Siege, (self.plan.trouble == Trouble::SIEGE).into());
+        *tally
+    }
+
+    /// Gives a node its SAs with manual keys, if it has any.
+    pub(crate) fn install_manual(&mut self, at: usize, written_down: (u64, u64)) {
+        if manual::has(&self.plan, at) {
+            let [outbound, _] = manual::install(&self.plan, &mut self.nodes[at], written_down, self.now);
+            self.watch.hear_manual(&self.nodes[at], &outbound);
+        }
+    }
+
+    pub(crate) fn put(&mut self, delay: Duration, what: Happening) {
         self.queued += 1;
         self.in_flight += usize::from(matches!(what, Happening::Arrives(_)));
         self.queue.insert((self.now + delay, self.queued), what);
@@ -138,8 +174,8 @@ impl World {
 
     /// Lets the next thing happen; `false` if there is nothing until then.
     fn step(&mut self, until: Duration) -> Result<bool, Violation> {
-        self.tally.steps += 1;
-        if self.tally.steps > MAX_STEPS {
+        self.counter.tally.count(Seen::Step);
+        if self.counter.tally.of(Seen::Step) > MAX_STEPS {
             return violated("it never ends".into());
         }
         let due =
@@ -172,6 +208,10 @@ impl World {
                 self.send_something()
             }
             Happening::First => self.send_everything(false),
+            Happening::Forget => {
+                self.forget_mappings();
+                Ok(())
+            }
             Happening::Trouble => {
                 self.put(TROUBLE, Happening::Trouble);
                 let most = config::settings(&self.plan.style).ike_sas;
@@ -189,7 +229,9 @@ impl World {
     pub(crate) fn drain(&mut self, at: usize) -> Checked {
         while let Some(notice) = self.nodes[at].next_notice() {
             self.trace.say(self.now, || format!("node {at}: {}", trace::of_notice(&notice)));
-            self.count(&notice);
+            let stranger = self.plan.is_stranger(at);
+            self.counter.notice(&self.plan.style, &self.nodes[at], stranger, &notice);
+            self.watch.check_new(&self.plan, &self.nodes[at], &notice)?;
             self.watch.hear(&self.nodes[at], &notice)?;
         }
         while let Some(transmit) = self.nodes[at].next_transmit() {
@@ -199,20 +241,12 @@ impl World {
                     self.watch.sealed_message(&self.nodes[at], &other)?;
                 }
             }
-            if let Some(datagram) = node::of_transmit(&transmit) {
-                self.send(at, datagram);
-            }
+            let datagram = node::of_transmit(&transmit);
+            self.counter.datagram(&datagram);
+            self.watch.check_len(&self.plan.style, &self.nodes[at], &datagram)?;
+            self.send(at, datagram);
         }
         Ok(())
-    }
-
-    fn count(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Ike(Event::IkeUp { .. }) => self.tally.ikes += 1,
-            Notice::Ike(Event::IkeRekeyed { .. }) => self.tally.ike_rekeys += 1,
-            Notice::Ike(Event::ChildUp(_)) => self.tally.children += 1,
-            _ => {}
-        }
     }
 
     /// A node puts a datagram on the network.
@@ -223,15 +257,20 @@ impl World {
         };
         let Some(mut datagram) = translated else { return };
         self.attacker.see(&datagram);
-        let Weather { loss, twice, changed, fast, slow } = self.weather;
+        let Weather { loss, twice, changed, fast, slow, longest } = self.weather;
+        let is_udp = matches!(datagram.carries, Carries::Udp(_));
+        if longest.is_some_and(|longest| is_udp && datagram.ip_len() > longest) {
+            return self.trace.say(self.now, || format!("too long {}", trace::of_datagram(&datagram)));
+        }
         let dice = &mut self.weather_dice;
         let delay = dice.time(fast, slow);
-        if dice.per_mille(loss) {
+        if dice.per_mille(loss) || self.nodes[at].cut_off_until > self.now {
+            self.counter.tally.count(Seen::Lost);
             return self.trace.say(self.now, || format!("lost     {}", trace::of_datagram(&datagram)));
         }
         let again = dice.per_mille(twice).then(|| dice.time(fast, slow));
         if dice.per_mille(changed) {
-            attacker::change(&mut datagram, dice);
+            attacker::change(&self.plan.style, &mut datagram, dice);
         }
         if let Some(delay) = again {
             self.put(delay, Happening::Arrives(datagram.clone()));
@@ -245,10 +284,13 @@ impl World {
     }
 
     fn arrive(&mut self, datagram: Datagram) -> Checked {
-        let to = *datagram.to.ip();
-        let reached =
-            |node: &Node| if node.nat.is_some() { config::outer(node.index) } else { node.addr } == to;
+        let (style, to) = (&self.plan.style, datagram.to.ip());
+        let reached = |node: &Node| places::outer(style, node.index) == to;
         let Some(at) = self.nodes.iter().position(reached) else { return Ok(()) };
+        if self.nodes[at].cut_off_until > self.now {
+            self.counter.tally.count(Seen::Lost);
+            return Ok(());
+        }
         self.trace.say(self.now, || format!("arrives  {}", trace::of_datagram(&datagram)));
         let translated = match &self.nodes[at].nat {
             Some(nat) => nat.inbound(datagram),
@@ -294,7 +336,8 @@ impl World {
         let until = self.now + REST;
         loop {
             if self.in_flight == 0 && self.nodes.iter().all(watch::is_quiet) {
-                return watch::check_mirrors(&self.nodes, &self.watch);
+                self.watch.check_peers(&self.plan, &self.nodes)?;
+                return watch::check_mirrors(&self.plan, &self.nodes, &self.watch);
             }
             if !self.step(until)? {
                 return violated(format!("no rest: {}", watch::describe(&self.nodes)));
@@ -320,6 +363,6 @@ impl World {
             self.drain(at)?;
         }
         self.run_for(END)?;
-        self.nodes.iter().try_for_each(watch::check_empty)
+        self.nodes.iter().try_for_each(|node| watch::check_empty(&self.plan, node))
     }
 }

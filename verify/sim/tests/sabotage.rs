@@ -50,6 +50,51 @@ fn a_packet_lost_while_sas_are_replaced() {
 }
 
 #[test]
+fn sequence_numbers_that_come_again() {
+    is_caught(Sabotage::NumbersAgain, "twice under one key");
+}
+
+#[test]
 fn a_panic() {
     is_caught(Sabotage::Panic, "panic: a provider that panics");
+}
+
+#[test]
+fn anybody_is_trusted() {
+    is_caught(Sabotage::TrustAll, "believes the stranger");
+}
+
+#[test]
+fn nobody_is_authenticated_anew() {
+    is_caught(Sabotage::NoReauth, "proved itself");
+}
+
+#[test]
+fn two_ike_sas_with_one_peer() {
+    is_caught(Sabotage::NotUnique, "whose peer has another one");
+}
+
+#[test]
+fn messages_that_are_never_cut() {
+    is_caught(Sabotage::WholeMessages, "bytes whole");
+}
+
+#[test]
+fn one_address_for_two() {
+    is_caught(Sabotage::SharedAddress, "which is for");
+}
+
+#[test]
+fn no_address_for_anybody() {
+    is_caught(Sabotage::NoAddress, "nobody has a virtual address");
+}
+
+#[test]
+fn nothing_passes_in_clear() {
+    is_caught(Sabotage::NoShunts, "protects packet");
+}
+
+#[test]
+fn nothing_is_barred() {
+    is_caught(Sabotage::NoShunts, "which policy forbids");
 }

@@ -49,6 +49,8 @@ struct Fit {
     remote: Vec<Traffic>,
     /// Whether all that was asked for is granted.
     whole: bool,
+    /// Whether all that is configured is.
+    exact: bool,
 }
 
 /// Grants one of `candidates`, or says why none. `own_exchange` is CREATE_CHILD_SA.
@@ -67,8 +69,8 @@ pub(crate) fn respond(
     if fits.is_empty() {
         return Err(StateFault::TsUnacceptable.into());
     }
-    // One that takes all of it comes first, otherwise they are asked in their order.
-    fits.sort_by_key(|fit| (!fit.whole, (fit.config.mode == ChildMode::Transport) != transport));
+    // One that takes all of it comes first, and of these one that means nothing else; otherwise they are asked in their order.
+    fits.sort_by_key(|fit| (!fit.whole, (fit.config.mode == ChildMode::Transport) != transport, !fit.exact));
     let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
     let (mut refused, mut found) = (StateFault::NoProposalChosen, None);
     for fit in fits {
@@ -102,8 +104,8 @@ pub(crate) fn respond(
 
 impl Fit {
     fn new(config: &Arc<Child>, ends: &Ends, (ts_i, ts_r): (&[Traffic], &[Traffic])) -> Option<Self> {
-        let (local, remote) = ends.fill(config);
-        let (local, remote) = (narrow(ts_r, &local), narrow(ts_i, &remote));
+        let (own_local, own_remote) = ends.fill(config);
+        let (local, remote) = (narrow(ts_r, &own_local), narrow(ts_i, &own_remote));
         if local.is_empty() || remote.is_empty() {
             return None;
         }
@@ -111,7 +113,8 @@ impl Fit {
             asked.iter().all(|part| granted.iter().any(|own| own.contains(part)))
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
-        Some(Self { config: config.clone(), local, remote, whole })
+        let exact = holds(&local, &own_local) && holds(&remote, &own_remote);
+        Some(Self { config: config.clone(), local, remote, whole, exact })
     }
 }
 

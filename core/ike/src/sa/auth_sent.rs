@@ -109,6 +109,11 @@ impl AuthSent {
         }
     }
 
+    /// The Child SAs that are wanted.
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = &Wish> {
+        self.first.iter().map(|first| &first.wish).chain(&self.others)
+    }
+
     pub(crate) fn on_time(mut self: Box<Self>, head: &Head, cx: &mut Cx<'_, '_>) -> State {
         match self.link.repeat(head, cx) {
             Ok(()) => State::AuthSent(self),

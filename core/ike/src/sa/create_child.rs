@@ -38,6 +38,25 @@ impl PendingChild {
 }
 
 impl Established {
+    /// The Child SAs that the peer is asked for, or will be.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Child>> {
+        let pending = match &self.pending {
+            Some(Pending::Child(pending)) => Some(&pending.request.wish.config),
+            _ => None,
+        };
+        let wished = self.tasks.iter().filter_map(|task| match task {
+            Task::Child(wish) => Some(&wish.config),
+            _ => None,
+        });
+        pending.into_iter().chain(wished)
+    }
+
+    /// Whether this Child SA is there, or is asked for.
+    pub(super) fn has(&self, child: &Child) -> bool {
+        let live = self.children().iter().filter(|known| known.stage != Stage::Closing);
+        live.map(|known| &known.config).chain(self.asked()).any(|config| config.name == child.name)
+    }
+
     /// Asks for a Child SA.
     pub(super) fn request_child(
         &mut self,

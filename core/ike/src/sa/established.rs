@@ -5,11 +5,12 @@ use super::tasks::Pending;
 use super::{Cx, Effect, Head, Incoming, Link, Meta, State, Task};
 use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
-use crate::config::{Identity, OnClose};
+use crate::config::{Child, Identity, OnClose};
 use crate::nat::Nat;
 use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
@@ -361,23 +362,35 @@ impl Established {
 
     /// It is over, and so are its Child SAs.
     pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        let again = self.wanted_again(why);
         let Self { parentage, pending, phase, peer_since, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
         }
-        let restart = |child: &&ChildSa| match why {
-            Down::Dead => child.config.on_dead_peer == OnClose::Restart,
-            Down::Peer => child.config.on_close == OnClose::Restart,
-            Down::Reauth => true,
-            _ => false,
-        };
-        let again: Vec<_> = parentage.children.iter().filter(restart).map(|c| c.config.clone()).collect();
         if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
             cx.effect(Effect::Begin(head.connection.clone(), again));
         }
         cx.shared.peers.remove(parentage.peer.id(), peer_since, head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
+    }
+
+    /// The Child SAs that it has, or was to have, and that are to be set up again.
+    fn wanted_again(&self, why: Down) -> Vec<Arc<Child>> {
+        let restarts = |child: &Arc<Child>| match why {
+            Down::Dead => child.on_dead_peer == OnClose::Restart,
+            Down::Peer => child.on_close == OnClose::Restart,
+            Down::Reauth => true,
+            _ => false,
+        };
+        let mut again: Vec<Arc<Child>> = Vec::new();
+        let here = self.children().iter().map(|child| &child.config);
+        for child in here.chain(self.asked()).filter(|child| restarts(child)) {
+            if !again.contains(child) {
+                again.push(child.clone());
+            }
+        }
+        again
     }
 
     pub(crate) fn fill(&self, status: &mut IkeStatus) {

@@ -10,6 +10,7 @@ use crate::credentials::id_matches;
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
 use crate::negotiate::IkeSuite;
+use crate::pool::Lessee;
 use crate::{Assigned, Down, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -91,10 +92,11 @@ impl HalfOpen {
     ) -> Result<Joined, PeerFault> {
         let content = &request.content;
         let Mutual { peer, own, proof } = self.prove(head, content, cx)?;
-        self.check_unique(head, &peer, content, cx)?;
+        let replaces = self.check_unique(head, &peer, content, cx)?;
         // From here on the peer's address is the one that it proved to have.
         head.path = request.path;
-        let leasing = content.cp.map_or(Ok(()), |cp| leased.fill(&cp, &head.connection, peer.id(), cx));
+        let to = Lessee { id: peer.id(), replaces };
+        let leasing = content.cp.map_or(Ok(()), |cp| leased.fill(&cp, &head.connection, to, cx));
         let remote =
             if leased.addrs.is_empty() { [head.path.remote.ip()].into() } else { leased.addrs.clone() };
         let ends = Ends { local: [head.path.local.ip()].into(), remote };
@@ -200,29 +202,31 @@ impl HalfOpen {
     }
 
     /// What other IKE SAs with the same peer mean (RFC 7296 section 2.4): those that were there before this one was begun. When
-    /// both sides begin at once, neither means the other's new one.
+    /// both sides begin at once, neither means the other's new one. Answers whether they are closed.
     fn check_unique(
         &self,
         head: &Head,
         peer: &PeerAuthenticated,
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
-    ) -> Result<(), StateFault> {
-        let mut older = cx.shared.peers.before(peer.id(), self.begun);
+    ) -> Result<bool, StateFault> {
+        let mut older = cx.shared.peers.before(peer.id(), self.begun).peekable();
+        if older.peek().is_none() {
+            return Ok(false);
+        }
         let first_contact = content.says(NotifyType::INITIAL_CONTACT);
         let why = Down::NotUnique;
         match head.connection.unique {
-            Unique::Never => {}
-            Unique::No if !first_contact => {}
-            Unique::Keep if !first_contact && older.next().is_some() => return Err(StateFault::NotUnique),
-            Unique::Keep if !first_contact => {}
+            Unique::Never => Ok(false),
+            Unique::No if !first_contact => Ok(false),
+            Unique::Keep if !first_contact => Err(StateFault::NotUnique),
             _ => {
                 // A peer that has forgotten them need not be told.
                 let closes = older.map(|ike| Effect::Close { ike, why, tell: !first_contact });
                 cx.shared.effects.extend(closes);
+                Ok(true)
             }
         }
-        Ok(())
     }
 
     fn first_child(

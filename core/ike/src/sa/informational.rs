@@ -2,7 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use super::{Cx, Established, Head};
+use super::{Cx, Established, Head, Task};
 use crate::child::{ChildSa, Stage, protocol_id};
 use crate::message::Content;
 use crate::{ChildId, Down, PeerFault, StateFault};
@@ -61,10 +61,9 @@ impl Established {
             let refused = Down::Refused(NotifyType::AUTHENTICATION_FAILED);
             return Ok(Some(match (self.phase, failed) {
                 (Phase::Open, true) => refused,
-                (Phase::Open, false) => Down::Peer,
                 // Another one has its place, or we were closing it ourselves.
                 (Phase::Replaced, _) => Down::Replaced,
-                (Phase::Closing, _) => self.closing_why().unwrap_or(Down::Peer),
+                (Phase::Open | Phase::Closing, _) => self.closing_why().unwrap_or(Down::Peer),
             }));
         }
         let named = self.named_by(content);
@@ -84,9 +83,13 @@ impl Established {
 
     /// Why we are closing it, if we are.
     pub(super) fn closing_why(&self) -> Option<Down> {
+        let queued = self.tasks.iter().find_map(|task| match task {
+            Task::DeleteIke(why) => Some(*why),
+            _ => None,
+        });
         match self.pending {
             Some(Pending::DeleteIke(why)) => Some(why),
-            _ => None,
+            _ => queued,
         }
     }
 

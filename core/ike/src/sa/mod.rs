@@ -119,6 +119,17 @@ impl IkeSa {
         }
     }
 
+    /// Whether it has this Child SA, or is to have it.
+    pub(crate) fn has(&self, child: &Child) -> bool {
+        let is_it = |wish: &Wish| wish.config.name == child.name;
+        match &self.state {
+            State::InitSent(state) => state.wishes.iter().any(is_it),
+            State::AuthSent(state) => state.wishes().any(is_it),
+            State::Established(state) => state.is_open() && state.has(child),
+            State::HalfOpen(_) | State::Closed(_) => false,
+        }
+    }
+
     /// Child SAs that none of these configurations describes.
     pub(crate) fn children_but(&self, configured: &[Arc<Child>]) -> Vec<ChildId> {
         let State::Established(state) = &self.state else { return Vec::new() };

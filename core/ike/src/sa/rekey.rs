@@ -171,7 +171,9 @@ impl Established {
     ) {
         let refusal = response.as_ref().ok().and_then(|content| content.error());
         let made = match (&response, refusal) {
-            (Ok(content), Some(NotifyType::INVALID_KE_PAYLOAD)) if !pending.corrected => {
+            (Ok(content), Some(NotifyType::INVALID_KE_PAYLOAD))
+                if !pending.corrected && pending.rival.is_none() =>
+            {
                 return self.correct(head, &pending, content, cx);
             }
             (Ok(content), None) => self.finish(head, pending, content, cx),

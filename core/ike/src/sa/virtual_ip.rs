@@ -1,7 +1,8 @@
 //! Virtual addresses by configuration payloads (RFC 7296 sections 2.19 and 3.15).
 
 use super::Cx;
-use crate::config::{Connection, Identity};
+use crate::config::Connection;
+use crate::pool::Lessee;
 use crate::{Assigned, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::AddrRange;
@@ -88,7 +89,7 @@ impl Leased {
         &mut self,
         cp: &Cp<'_>,
         connection: &Connection,
-        to: &Identity,
+        to: Lessee<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<(), StateFault> {
         if cp.kind != CfgType::REQUEST || connection.pools.is_empty() {

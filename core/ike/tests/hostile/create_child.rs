@@ -233,6 +233,29 @@ fn an_ike_sa_is_not_replaced_while_a_child_sa_is() {
 }
 
 #[test]
+fn a_refused_guess_does_not_make_a_second_successor() {
+    let mut attack = Attack::established();
+    let (ike, now) = (attack.pair.right.ike.status().next().unwrap().id, attack.pair.now);
+    attack.pair.right.with_env(now, |ikes, env| ikes.rekey(ike, env));
+    attack.pair.right.sent.clear();
+    // The peer's own exchange meets ours, and has made the successor when ours is refused.
+    let request = vec![
+        Raw::new(PayloadType::SA, &sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])])),
+        Raw::new(PayloadType::NONCE, &[7; 32]),
+        Raw::new(PayloadType::KE, &[&[0, 31, 0, 0][..], &[9; 32]].concat()),
+    ];
+    assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &request)[0].kind, PayloadType::SA);
+    let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
+    let refusal = attack.forger.seal(&header, &[Raw::notify(NotifyType::INVALID_KE_PAYLOAD, &[0, 19])]);
+    assert!(attack.give(&refusal).is_empty());
+    // The Child SA is the successor's, and stays when the old IKE SA ends.
+    let header = attack.forger.header(ExchangeType::INFORMATIONAL, attack.next, false);
+    let end = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
+    assert_eq!(attack.give(&end).len(), 1);
+    assert_eq!((attack.pair.right.downs(), attack.pair.right.children().len()), (vec![Down::Replaced], 1));
+}
+
+#[test]
 fn successors_that_cannot_be() {
     let request = |spi: &[u8], ke: &[u8]| {
         let sa = sa_of(&[proposal(1, 1, spi, &[GCM128, (2, 5, &[]), (4, 31, &[])])]);

@@ -2,17 +2,19 @@
 
 mod delivery;
 mod nonces;
+mod peers;
 mod rest;
 
 use crate::node::Node;
 use casemate::Notice;
-use casemate_ike::{ChildId, ChildUp, Event, IkeKeys};
+use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId};
+use casemate_sa::{Instant, SaParams};
 use casemate_wire::ike::IkeSpi;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(crate) use delivery::Ledger;
+pub(crate) use delivery::{Ledger, Way};
 pub(crate) use rest::{check_empty, check_mirrors, check_sizes, describe, is_quiet};
 
 /// An invariant that does not hold.
@@ -47,6 +49,10 @@ pub(crate) struct Watch {
     /// Key, and length of the IV, of an outbound SPI.
     outbound: HashMap<(Life, u32), (Vec<u8>, usize)>,
     children: HashMap<(Life, ChildId), ChildUp>,
+    /// When the peer of an IKE SA proved who it is, by the node's own clock.
+    proved: HashMap<(Life, IkeSaId), Instant>,
+    /// IKE SAs that another one with the same peer is to replace.
+    doomed: HashSet<(Life, IkeSaId)>,
     /// Where packets are.
     pub(crate) ledger: Ledger,
 }
@@ -65,6 +71,16 @@ impl Watch {
                 self.outbound.insert((life, up.outbound.spi.get()), (key, iv_len));
                 self.children.insert((life, up.id), (**up).clone());
             }
+            Notice::Ike(Event::IkeUp { ike, .. }) => {
+                self.proved.insert((life, *ike), node.time());
+            }
+            Notice::Ike(Event::IkeRekeyed { old, new }) => {
+                let proved = self.proved.get(&(life, *old)).copied();
+                self.proved.extend(proved.map(|proved| ((life, *new), proved)));
+                if self.doomed.contains(&(life, *old)) {
+                    self.doomed.insert((life, *new));
+                }
+            }
             Notice::NotInstalled { child, why, .. } => {
                 return violated(format!(
                     "node {}: child {} was not installed: {why}",
@@ -74,6 +90,12 @@ impl Watch {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A node gets an SA with manual keys.
+    pub(crate) fn hear_manual(&mut self, node: &Node, outbound: &SaParams) {
+        let (key, iv_len) = nonces::key_of(outbound);
+        self.outbound.insert(((node.index, node.lives), outbound.spi.get()), (key, iv_len));
     }
 
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {

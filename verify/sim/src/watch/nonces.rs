@@ -1,7 +1,7 @@
 //! No key ever seals twice with the same IV, and no message number stands for two messages.
 
 use super::{Checked, Life, Violation, Watch, digest, violated};
-use crate::node::Node;
+use crate::node::{Node, Protected};
 use casemate_sa::{SaParams, Transform};
 use casemate_wire::ike::{Body, Encrypted, Header, IkeSpi, Message};
 
@@ -10,8 +10,10 @@ pub(super) type MessageName = (IkeSpi, IkeSpi, bool, u32, u16);
 
 /// Length of the ESP header, behind which the IV is.
 const ESP_HEADER: usize = 8;
+/// Where AH has its SPI, and behind it the sequence number.
+const AH_SPI: usize = 4;
 
-/// The key of an SA that encrypts, and the length of its IV.
+/// The key of an SA that encrypts, and the length of its IV; without encryption the key of the MAC.
 pub(super) fn key_of(sa: &SaParams) -> (Vec<u8>, usize) {
     match &sa.transform {
         Transform::Esp { suite, encr, .. } => (encr.expose().to_vec(), suite.iv_len()),
@@ -20,14 +22,18 @@ pub(super) fn key_of(sa: &SaParams) -> (Vec<u8>, usize) {
 }
 
 impl Watch {
-    /// A node sends an ESP packet; `esp` begins with the SPI.
-    pub(crate) fn sealed_packet(&mut self, node: &Node, esp: &[u8]) -> Checked {
-        let spi = u32::from_be_bytes(*esp.first_chunk().expect("it is long enough for a header"));
+    /// A node sends a protected packet.
+    pub(crate) fn sealed_packet(&mut self, node: &Node, packet: &Protected) -> Checked {
+        let (payload, is_ah) = packet.payload();
+        let at = if is_ah { AH_SPI } else { 0 };
+        let spi = u32::from_be_bytes(*payload[at..].first_chunk().expect("it is long enough for a header"));
         let Some((key, iv_len)) = self.outbound.get(&((node.index, node.lives), spi)) else {
             return violated(format!("node {} sends with SPI {spi:08x}, which nobody agreed on", node.index));
         };
-        let iv = esp[ESP_HEADER..ESP_HEADER + iv_len].to_vec();
-        match self.sealed.insert((key.clone(), iv.clone()), digest(esp)) {
+        // AH has no IV; there the sequence number is what must never come again.
+        let iv = if is_ah { AH_SPI + 4..AH_SPI + 8 } else { ESP_HEADER..ESP_HEADER + iv_len };
+        let iv = payload[iv].to_vec();
+        match self.sealed.insert((key.clone(), iv.clone()), digest(payload)) {
             None => Ok(()),
             Some(_) => {
                 violated(format!("node {}, SPI {spi:08x}: IV {iv:02x?} twice under one key", node.index))

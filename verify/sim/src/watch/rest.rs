@@ -2,7 +2,9 @@
 
 use super::{Checked, Watch, violated};
 use crate::config::LIMITS;
+use crate::manual;
 use crate::node::Node;
+use crate::plan::Plan;
 use casemate_datapath::Direction;
 use casemate_ike::{ChildStatus, IkeStatus};
 
@@ -38,14 +40,16 @@ pub(crate) fn check_sizes(node: &Node, most_ikes: usize) -> Checked {
 }
 
 /// Every SA has its mirror at another node, and the tables hold these SAs and nothing else.
-pub(crate) fn check_mirrors(nodes: &[Node], watch: &Watch) -> Checked {
+pub(crate) fn check_mirrors(plan: &Plan, nodes: &[Node], watch: &Watch) -> Checked {
     for node in nodes {
+        let manual = usize::from(manual::has(plan, node.index));
         let ikes = node.ikes();
         for ike in &ikes {
             check_ike(node, ike, nodes)?;
             ike.children.iter().try_for_each(|child| check_child(node, child, nodes, watch))?;
         }
-        check_tables(node, ikes.iter().map(|ike| ike.children.len()).sum())?;
+        let children: usize = ikes.iter().map(|ike| ike.children.len()).sum();
+        check_tables(node, children + manual)?;
     }
     Ok(())
 }
@@ -93,29 +97,30 @@ fn tables(node: &Node) -> (usize, usize, usize) {
     (count(Direction::Inbound), count(Direction::Outbound), endpoint.reserved_spis())
 }
 
-/// The data path has the SAs of the Child SAs; inbound ones that were replaced linger for a moment, with their SPIs.
+/// The data path has the SAs of the Child SAs, and those with manual keys; inbound ones that were replaced linger for a moment, with their SPIs.
 fn check_tables(node: &Node, children: usize) -> Checked {
     let (inbound, outbound, reserved) = tables(node);
     if outbound != children || inbound < children || reserved != inbound {
         return violated(format!(
-            "node {} has {children} Child SAs, but {inbound} inbound SAs, {outbound} outbound ones and {reserved} SPIs",
+            "node {} is to have {children} pairs of SAs, but has {inbound} inbound SAs, {outbound} outbound ones and {reserved} SPIs",
             node.index
         ));
     }
     Ok(())
 }
 
-/// Nothing is configured, and nothing is left.
-pub(crate) fn check_empty(node: &Node) -> Checked {
+/// Nothing is configured, and nothing is left but what has manual keys.
+pub(crate) fn check_empty(plan: &Plan, node: &Node) -> Checked {
+    let manual = usize::from(manual::has(plan, node.index));
     let endpoint = node.endpoint();
     let ikes = endpoint.ike().status().count();
     let both = [Direction::Inbound, Direction::Outbound];
     let policies: usize = both.map(|direction| endpoint.datapath().policies(direction).count()).iter().sum();
-    if (ikes, policies) != (0, 0) {
+    if (ikes, policies) != (0, 2 * manual) {
         return violated(format!("node {} keeps {ikes} IKE SAs and {policies} policies", node.index));
     }
     match tables(node) {
-        (0, 0, 0) => Ok(()),
+        left if left == (manual, manual, manual) => Ok(()),
         (inbound, outbound, spis) => violated(format!(
             "node {} keeps {inbound} inbound SAs, {outbound} outbound ones and {spis} SPIs",
             node.index
