@@ -188,8 +188,10 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// Type and value of the attributes that are asked for.
-    fn request(vips: &[&str]) -> Option<(u8, Vec<(u16, Vec<u8>)>)> {
+    type Values = Vec<(u16, Vec<u8>)>;
+
+    /// Type of the payload, and type and value of the attributes that are asked for.
+    fn request(vips: &[&str]) -> Option<(u8, Values)> {
         on_wire(
             |out| write_request(&addrs(vips), out),
             |cp| {
