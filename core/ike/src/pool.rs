@@ -1,7 +1,7 @@
 //! Leases of virtual addresses (RFC 7296 section 2.19).
 
 use crate::config::{Identity, Pool};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,6 +14,10 @@ struct Leases {
     pool: Pool,
     /// Addresses that are in use now, or were by whom.
     taken: BTreeMap<IpAddr, Lease>,
+    /// The same by the peer, its name folded.
+    by_peer: BTreeSet<(Identity, IpAddr)>,
+    /// Those that are free.
+    free: BTreeSet<IpAddr>,
     /// How many addresses, from the first on, were given out so far.
     used: u128,
 }
@@ -51,8 +55,10 @@ impl Pools {
             .map(|pool| {
                 let known = old.iter().position(|leases| leases.pool.addrs == pool.addrs);
                 let known = known.map(|at| old.swap_remove(at));
-                let (taken, used) = known.map_or((BTreeMap::new(), 0), |known| (known.taken, known.used));
-                Leases { pool: pool.clone(), taken, used }
+                match known {
+                    Some(known) => Leases { pool: pool.clone(), ..known },
+                    None => Leases::new(pool.clone()),
+                }
             })
             .collect();
     }
@@ -74,9 +80,13 @@ impl Pools {
 
     /// An address is free again; its peer gets it back when it comes again.
     pub(crate) fn release(&mut self, addr: IpAddr) {
-        let lease = self.0.iter_mut().find_map(|leases| leases.taken.get_mut(&addr));
-        if let Some(lease) = lease {
+        for Leases { taken, free, .. } in &mut self.0 {
+            let Some(lease) = taken.get_mut(&addr) else { continue };
             lease.holders = lease.holders.saturating_sub(1);
+            if lease.is_free() {
+                free.insert(addr);
+            }
+            return;
         }
     }
 
@@ -90,18 +100,37 @@ impl Pools {
 }
 
 impl Leases {
+    const fn new(pool: Pool) -> Self {
+        Self { pool, taken: BTreeMap::new(), by_peer: BTreeSet::new(), free: BTreeSet::new(), used: 0 }
+    }
+
     fn lease(&mut self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
-        let is_own = |lease: &Lease| (lease.is_free() || to.replaces) && lease.to.names_same(to.id);
-        if let Some((addr, own)) = self.taken.iter_mut().find(|(_, lease)| is_own(lease)) {
-            own.holders = own.holders.saturating_add(1);
-            return Some(*addr);
+        let peer = to.id.folded();
+        if let Some(addr) = self.own(&peer, to.replaces)
+            && let Some(lease) = self.taken.get_mut(&addr)
+        {
+            lease.holders = lease.holders.saturating_add(1);
+            self.free.remove(&addr);
+            return Some(addr);
         }
         let is_free = |addr: &IpAddr| {
             self.pool.addrs.contains(*addr) && self.taken.get(addr).is_none_or(Lease::is_free)
         };
         let addr = wanted.filter(is_free).or_else(|| self.fresh()).or_else(|| self.oldest())?;
-        self.taken.insert(addr, Lease { to: to.id.clone(), holders: 1 });
+        if let Some(before) = self.taken.insert(addr, Lease { to: to.id.clone(), holders: 1 }) {
+            self.by_peer.remove(&(before.to.folded(), addr));
+        }
+        self.free.remove(&addr);
+        self.by_peer.insert((peer, addr));
         Some(addr)
+    }
+
+    /// The lowest address that this peer may have again: one that is free, or that it still holds and `replaces`.
+    fn own(&self, peer: &Identity, replaces: bool) -> Option<IpAddr> {
+        let first = (peer.clone(), self.pool.addrs.first());
+        let of_peer =
+            self.by_peer.range(first..).take_while(|(known, _)| known == peer).map(|(_, addr)| *addr);
+        of_peer.into_iter().find(|addr| replaces || self.free.contains(addr))
     }
 
     /// The next address that nobody had.
@@ -120,9 +149,9 @@ impl Leases {
         }
     }
 
-    /// An address whose peer is gone.
+    /// The lowest address whose peer is gone.
     fn oldest(&self) -> Option<IpAddr> {
-        self.taken.iter().find(|(_, lease)| lease.is_free()).map(|(addr, _)| *addr)
+        self.free.first().copied()
     }
 }
 
@@ -188,5 +217,26 @@ mod tests {
         assert_eq!(lease(&mut pools, None, "b"), None, "the new one has it");
         pools.release("10.0.0.1".parse().unwrap());
         assert_eq!(lease(&mut pools, None, "b"), addr);
+    }
+
+    #[test]
+    fn an_address_is_one_peers_at_a_time() {
+        let mut pools = pools("10.0.0.1-10.0.0.2");
+        let addr = |text: &str| text.parse().unwrap();
+        assert_eq!(lease(&mut pools, None, "a").as_deref(), Some("10.0.0.1"));
+        assert_eq!(lease(&mut pools, None, "a").as_deref(), Some("10.0.0.2"), "both of one peer");
+        pools.release(addr("10.0.0.2"));
+        pools.release(addr("10.0.0.1"));
+        assert_eq!(lease(&mut pools, Some("10.0.0.2"), "b").as_deref(), Some("10.0.0.2"));
+        assert_eq!(lease(&mut pools, None, "A").as_deref(), Some("10.0.0.1"), "what is left of its own");
+        assert_eq!(lease(&mut pools, None, "a"), None, "the other one is b's now");
+        assert_eq!(lease(&mut pools, Some("10.0.0.1"), "c"), None);
+        // Both come back, each to whom it was last.
+        pools.release(addr("10.0.0.2"));
+        pools.release(addr("10.0.0.1"));
+        assert_eq!(lease(&mut pools, None, "b").as_deref(), Some("10.0.0.2"));
+        assert_eq!(lease(&mut pools, None, "a").as_deref(), Some("10.0.0.1"));
+        let leases = &pools.0[0];
+        assert_eq!((leases.free.len(), leases.by_peer.len(), leases.taken.len()), (0, 2, 2));
     }
 }

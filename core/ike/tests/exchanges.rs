@@ -80,18 +80,46 @@ fn an_ike_sa_is_replaced_by_either_side() {
 
 #[test]
 fn both_sides_replace_an_ike_sa_at_once() {
+    for by_left in [true, false] {
+        let mut pair = established();
+        for side in [&mut pair.left, &mut pair.right] {
+            let old = side.ike.status().next().unwrap().id;
+            assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+        }
+        pair.run();
+        pair.pass(Duration::from_secs(2));
+        pair.check_children(1);
+        for side in [&pair.left, &pair.right] {
+            let status: Vec<_> = side.ike.status().collect();
+            assert_eq!((status.len(), status[0].children.len()), (1, 1), "{status:?}");
+        }
+        // Either side knows which IKE SA the Child SA belongs to now.
+        let side = if by_left { &mut pair.left } else { &mut pair.right };
+        let child = side.children()[0].id;
+        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
+        pair.run();
+        pair.check_children(1);
+    }
+}
+
+#[test]
+fn more_child_sas_go_into_the_ike_sa_that_is_there() {
     let mut pair = established();
-    for side in [&mut pair.left, &mut pair.right] {
-        let old = side.ike.status().next().unwrap().id;
-        assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+    for expected in [2, 3] {
+        let side = if expected == 2 { &mut pair.left } else { &mut pair.right };
+        side.initiate(pair.now);
+        pair.run();
+        pair.check_children(expected);
+        assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (1, 1));
     }
+    // Into the successor of one that was replaced, too.
+    let old = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_env(pair.now, |ike, env| ike.rekey(old, env)));
     pair.run();
-    pair.pass(Duration::from_secs(2));
-    pair.check_children(1);
-    for side in [&pair.left, &pair.right] {
-        let status: Vec<_> = side.ike.status().collect();
-        assert_eq!((status.len(), status[0].children.len()), (1, 1), "{status:?}");
-    }
+    pair.right.initiate(pair.now);
+    pair.run();
+    pair.check_children(4);
+    assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (1, 1));
 }
 
 #[test]

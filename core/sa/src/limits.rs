@@ -5,7 +5,7 @@
 /// Memory is what `core::mem::size_of` gives on 64-bit machines, keys of a provider not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// SAs in the SAD, both directions together. About 768 bytes each, plus the replay bitmap.
+    /// SAs in the SAD, both directions together. About 500 bytes each, plus the replay bitmap.
     pub sas: usize,
     /// Policies in each direction's SPD. About 450 bytes each.
     pub policies: usize,

@@ -150,3 +150,88 @@ fn read(claim: &Claim<'_>, kind: KeyKind) -> Result<(SignatureAlg, Vec<u8>), Sta
         _ => Err(StateFault::AuthMethod),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use HashAlg::{Sha1, Sha256, Sha384, Sha512};
+    use SignatureAlg::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
+
+    /// Numbers of RFC 7427 section 7 and RFC 8420 section 2.
+    const SHA1: u16 = 1;
+    const SHA256: u16 = 2;
+    const SHA384: u16 = 3;
+    const SHA512: u16 = 4;
+    const IDENTITY: u16 = 5;
+
+    fn chosen(kind: KeyKind, hashes: &[u16], configured: &[SignatureAlg]) -> Option<SignatureAlg> {
+        let (alg, method) = choose(kind, hashes, configured).ok()?;
+        assert_eq!(method, AuthMethod::DIGITAL_SIGNATURE);
+        Some(alg)
+    }
+
+    #[test]
+    fn the_best_that_the_peer_has_announced_is_signed() {
+        let all = [SHA1, SHA256, SHA384, SHA512, IDENTITY];
+        assert_eq!(chosen(KeyKind::Rsa, &all, &[]), Some(RsaPss(Sha256)));
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA512], &[]), Some(RsaPss(Sha512)));
+        assert_eq!(chosen(KeyKind::Ec(Curve::P256), &all, &[]), Some(Ecdsa(Sha256)));
+        assert_eq!(chosen(KeyKind::Ec(Curve::P384), &all, &[]), Some(Ecdsa(Sha384)));
+        assert_eq!(chosen(KeyKind::Ec(Curve::P521), &all, &[]), Some(Ecdsa(Sha512)));
+        assert_eq!(chosen(KeyKind::Ec(Curve::P521), &[SHA256], &[]), Some(Ecdsa(Sha256)));
+        assert_eq!(chosen(KeyKind::Ed25519, &all, &[]), Some(Ed25519));
+        // RFC 8420 section 2: only to peers that announce the identity hash.
+        assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, SHA512], &[]), None);
+    }
+
+    #[test]
+    fn what_is_configured_comes_first_and_sha1_never() {
+        let ways = [Ecdsa(Sha256), RsaPkcs1(Sha1), RsaPkcs1(Sha384), RsaPss(Sha256)];
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256, SHA384], &ways), Some(RsaPkcs1(Sha384)));
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256], &ways), Some(RsaPss(Sha256)));
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1], &ways), None);
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1], &[]), None);
+        assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, IDENTITY], &ways), None, "not configured");
+    }
+
+    /// RFC 4754 section 3 ties each curve to its hash; RSA by the method 1 would be SHA-1.
+    #[test]
+    fn peers_without_rfc_7427_get_what_they_know() {
+        let old = |kind| choose(kind, &[], &[]);
+        assert_eq!(old(KeyKind::Ec(Curve::P256)), Ok((Ecdsa(Sha256), AuthMethod::ECDSA_256)));
+        assert_eq!(old(KeyKind::Ec(Curve::P384)), Ok((Ecdsa(Sha384), AuthMethod::ECDSA_384)));
+        assert_eq!(old(KeyKind::Ec(Curve::P521)), Ok((Ecdsa(Sha512), AuthMethod::ECDSA_521)));
+        assert_eq!(old(KeyKind::Rsa), Err(StateFault::SignatureAlgorithm));
+        assert_eq!(old(KeyKind::Ed25519), Err(StateFault::SignatureAlgorithm));
+    }
+
+    #[test]
+    fn a_payload_says_how_it_was_signed() {
+        let id = crate::config::Identity::Fqdn("a".into());
+        let judge = |method, data: &[u8], kind| {
+            read(&Claim { id: &id, auth: Auth { method, data }, certs: &[] }, kind).map(|(alg, _)| alg)
+        };
+        let p256 = KeyKind::Ec(Curve::P256);
+        assert_eq!(judge(AuthMethod::ECDSA_256, &[1; 64], p256), Ok(Ecdsa(Sha256)));
+        for (data, kind) in [
+            (&[1; 63][..], p256),
+            (&[1; 65], p256),
+            (&[], p256),
+            (&[1; 64], KeyKind::Ec(Curve::P384)),
+            (&[1; 64], KeyKind::Rsa),
+        ] {
+            let verdict = judge(AuthMethod::ECDSA_256, data, kind);
+            assert_eq!(verdict, Err(StateFault::AuthMismatch), "{} bytes, {kind}", data.len());
+        }
+        assert_eq!(judge(AuthMethod::ECDSA_521, &[1; 132], KeyKind::Ec(Curve::P521)), Ok(Ecdsa(Sha512)));
+        assert_eq!(judge(AuthMethod::RSA, &[1; 256], KeyKind::Rsa), Err(StateFault::SignatureAlgorithm));
+        assert_eq!(judge(AuthMethod(3), &[1; 46], KeyKind::Rsa), Err(StateFault::AuthMethod), "DSS");
+        // RFC 7427 section 3: the length of the algorithm, the algorithm, the signature.
+        let signed = |alg: &[u8]| [&[alg.len() as u8], alg, &[1; 64]].concat();
+        let digital = |data: &[u8]| judge(AuthMethod::DIGITAL_SIGNATURE, data, KeyKind::Ed25519);
+        assert_eq!(digital(&signed(Ed25519.identifier())), Ok(Ed25519));
+        assert_eq!(digital(&signed(&[0x30, 0])), Err(StateFault::SignatureAlgorithm));
+        assert_eq!(digital(&[]), Err(StateFault::AuthMismatch));
+        assert_eq!(digital(&[9, 1]), Err(StateFault::AuthMismatch));
+    }
+}

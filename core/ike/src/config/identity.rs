@@ -74,6 +74,15 @@ impl Identity {
         }
     }
 
+    /// One for all that name the same peer.
+    pub(crate) fn folded(&self) -> Self {
+        match self {
+            Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
+            Self::Email(name) => Self::Email(name.to_ascii_lowercase()),
+            other => other.clone(),
+        }
+    }
+
     /// Whether both name the same peer: names of domains and mail are compared without regard to case.
     pub fn names_same(&self, other: &Self) -> bool {
         match (self, other) {

@@ -211,3 +211,6 @@ pub(crate) fn with_reprs<T>(
         .collect();
     use_them(&reprs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,3 +163,102 @@ fn subnet(range: &AddrRange) -> Option<(CfgAttribute, Vec<u8>)> {
         IpAddr::V6(addr) => (CfgAttribute::INTERNAL_IP6_SUBNET, [&addr.octets()[..], &[len]].concat()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+    use crate::message::{Content, Kind, header, plain};
+    use alloc::vec;
+    use casemate_wire::ike::{ExchangeType, IkeSpi, Message};
+
+    /// Hands on the payload that `build` wrote; nothing if it wrote none.
+    fn on_wire<T>(
+        build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+        read: impl FnOnce(Option<&Cp<'_>>) -> T,
+    ) -> T {
+        let kind = Kind { exchange: ExchangeType::IKE_AUTH, message_id: 1, response: false };
+        let header = header((IkeSpi(1), IkeSpi(2)), Role::Initiator, kind);
+        let bytes = plain(&header, &mut [0; 2_000], build).unwrap();
+        let message = Message::parse(&bytes).unwrap();
+        read(Content::parse(message.payloads()).unwrap().cp.as_ref())
+    }
+
+    fn addrs(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    type Values = Vec<(u16, Vec<u8>)>;
+
+    /// Type of the payload, and type and value of the attributes that are asked for.
+    fn request(vips: &[&str]) -> Option<(u8, Values)> {
+        on_wire(
+            |out| write_request(&addrs(vips), out),
+            |cp| {
+                let cp = cp?;
+                Some((cp.kind.0, cp.attributes().map(|a| (a.kind.0, a.value.to_vec())).collect()))
+            },
+        )
+    }
+
+    /// Numbers of RFC 7296 section 3.15.1: addresses are 1 and 8, name servers 3 and 10; CFG_REQUEST is 1.
+    #[test]
+    fn addresses_are_asked_for_with_name_servers() {
+        assert_eq!(request(&[]), None);
+        assert_eq!(request(&["0.0.0.0"]), Some((1, vec![(1, vec![]), (3, vec![])])));
+        let (kind, values) = request(&["10.0.0.5", "::", "10.0.0.6"]).unwrap();
+        let expected =
+            [(1, vec![10, 0, 0, 5]), (3, vec![]), (8, vec![]), (10, vec![]), (1, vec![10, 0, 0, 6])];
+        assert_eq!((kind, values), (1, expected.into()));
+        let (_, values) = request(&["2001:db8::1"]).unwrap();
+        assert_eq!(values[0].1.len(), 17, "with a prefix length");
+        assert_eq!(values[0].1[16], 128);
+    }
+
+    fn reply(kind: CfgType, values: &[(CfgAttribute, Vec<u8>)]) -> Assigned {
+        on_wire(|out| write(kind, values, out), |cp| read_reply(cp.unwrap()))
+    }
+
+    #[test]
+    fn what_is_leased_is_what_is_assigned() {
+        let pool = AddrRange::prefix("10.1.2.0".parse().unwrap(), 20).unwrap();
+        let pool_v6 = AddrRange::prefix("2001:db8::".parse().unwrap(), 33).unwrap();
+        let mut leased = Leased::default();
+        leased.add(CfgAttribute::INTERNAL_IP4_ADDRESS, "10.1.2.3".parse().unwrap());
+        leased.add(CfgAttribute::INTERNAL_IP6_ADDRESS, "2001:db8::3".parse().unwrap());
+        leased.values.extend(addrs(&["192.0.2.53", "2001:db8::53"]).into_iter().map(name_server));
+        leased.values.extend([&pool, &pool_v6].into_iter().filter_map(subnet));
+        let assigned = on_wire(|out| leased.write(out), |cp| read_reply(cp.unwrap()));
+        assert_eq!(assigned.addrs, addrs(&["10.1.2.3", "2001:db8::3"]));
+        assert_eq!(assigned.dns, addrs(&["192.0.2.53", "2001:db8::53"]));
+        assert_eq!(assigned.subnets, [pool, pool_v6]);
+        assert!(
+            on_wire(|out| Leased::default().write(out), |cp| cp.is_none()),
+            "nothing leased, nothing said"
+        );
+    }
+
+    #[test]
+    fn the_widest_and_the_narrowest_subnet() {
+        for (addr, len) in [("0.0.0.0", 0), ("10.1.2.3", 32), ("::", 0), ("2001:db8::1", 128)] {
+            let range = AddrRange::prefix(addr.parse().unwrap(), len).unwrap();
+            let assigned = reply(CfgType::REPLY, &[subnet(&range).unwrap()]);
+            assert_eq!(assigned.subnets, [range], "{addr}/{len}");
+        }
+        let odd = AddrRange::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).unwrap();
+        assert_eq!(subnet(&odd), None, "no prefix, no attribute");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_passed_over() {
+        use CfgAttribute as A;
+        let addr = || (A::INTERNAL_IP4_ADDRESS, vec![10, 0, 0, 1]);
+        assert_eq!(reply(CfgType::REQUEST, &[addr()]), Assigned::default(), "no reply");
+        let empty = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_ADDRESS, vec![])]);
+        assert_eq!(empty, Assigned::default());
+        let holes = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_SUBNET, vec![10, 0, 0, 0, 255, 0, 255, 0])]);
+        assert_eq!(holes, Assigned::default(), "a mask with a hole");
+        let many: Vec<_> = (0..40).map(|_| addr()).collect();
+        assert_eq!(reply(CfgType::REPLY, &many).addrs.len(), MAX_VALUES);
+    }
+}
