@@ -3,7 +3,7 @@
 mod child;
 
 use crate::places::{self, POOL};
-use crate::plan::{Plan, Shape};
+use crate::plan::{HALF_OPEN, Plan, Shape};
 use crate::style::{Protection, Style, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
@@ -52,7 +52,7 @@ pub(crate) fn name(node: usize) -> String {
 pub(crate) fn settings(style: &Style) -> Settings {
     Settings {
         ike_sas: 64,
-        half_open: 32,
+        half_open: HALF_OPEN,
         cookie_threshold: style.cookies_from,
         children: 16,
         message_bytes: 8_192,

@@ -66,13 +66,9 @@ pub(crate) fn written_down(node: &Node) -> (u64, u64) {
     last(Direction::Outbound).zip(last(Direction::Inbound)).unwrap_or(FRESH)
 }
 
-/// Gives a node its SAs and policies. What it sends from now on has numbers behind all that it may have used.
-pub(crate) fn install(
-    plan: &Plan,
-    node: &mut Node,
-    (sent, received): (u64, u64),
-    now: Duration,
-) -> [SaParams; 2] {
+/// Gives a node its SAs and policies; answers the outbound SA. What it sends from now on has numbers behind all that it
+/// may have used.
+pub(crate) fn install(plan: &Plan, node: &mut Node, (sent, received): (u64, u64), now: Duration) -> SaParams {
     let (style, own) = (&plan.style, node.index);
     let outbound = params(style, own, sent + BLOCK);
     let inbound = params(style, 1 - own, received);
@@ -91,7 +87,7 @@ pub(crate) fn install(
         let policy = Policy { selector: Selector::between(src, dst), action, priority: 1 };
         node.endpoint_mut().datapath_mut().add_policy(direction, policy).expect("there is room");
     }
-    [outbound, inbound]
+    outbound
 }
 
 fn add(node: &mut Node, sa: &SaParams, direction: Direction, now: Duration) {

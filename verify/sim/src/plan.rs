@@ -72,7 +72,7 @@ impl Plan {
         let shape = if dice.coin() { Shape::Sites } else { Shape::Clients(1 + dice.below(3)) };
         // One run in four has a perfect network, where nothing may be lost; in one in sixteen somebody attacks it.
         let gentle = dice.below(4) == 0;
-        let style = Style::draw(dice, shape, gentle);
+        let mut style = Style::draw(dice, shape, gentle);
         let longest = dice.coin().then_some(style.fragment_bytes.max(SHORTEST_PATH));
         let weather = if gentle { Weather::FAIR } else { Weather::draw(dice) };
         let trouble = match (gentle, dice.below(4)) {
@@ -80,6 +80,10 @@ impl Plan {
             (true, _) => Trouble::GENTLE,
             (false, _) => Trouble::draw(dice),
         };
+        if trouble == Trouble::SIEGE {
+            // A flood fills the table of half-open SAs, unless cookies are asked for before.
+            style.cookies_from = style.cookies_from.min(HALF_OPEN / 2);
+        }
         let rough = Duration::from_secs(60 + dice.below(240) as u64);
         Self { shape, weather: Weather { longest, ..weather }, style, trouble, rough }
     }
@@ -103,6 +107,8 @@ impl Plan {
     }
 }
 
+/// Half-open SAs that a node takes.
+pub(crate) const HALF_OPEN: usize = 32;
 /// First requests are never cut, and have to pass.
 const SHORTEST_PATH: usize = 576;
 

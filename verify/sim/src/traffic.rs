@@ -74,7 +74,6 @@ impl World {
     /// The address of a host that `node` protects, as `viewer` knows it.
     fn host(&self, viewer: usize, node: usize, child: usize) -> Option<IpAddr> {
         if child == manual::CHILD || self.plan.style.virtual_addrs == VirtualAddrs::No || node == 0 {
-            // Whoever is called knows only where the caller seems to be; without a NAT that is where it is.
             return Some(self.flow((node, node, child), HostKind::Protected).src);
         }
         let peer = if viewer == node { "to0".to_string() } else { format!("to{node}") };

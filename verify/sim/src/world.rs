@@ -154,7 +154,7 @@ impl World {
     /// Gives a node its SAs with manual keys, if it has any.
     pub(crate) fn install_manual(&mut self, at: usize, written_down: (u64, u64)) {
         if manual::has(&self.plan, at) {
-            let [outbound, _] = manual::install(&self.plan, &mut self.nodes[at], written_down, self.now);
+            let outbound = manual::install(&self.plan, &mut self.nodes[at], written_down, self.now);
             self.watch.hear_manual(&self.nodes[at], &outbound);
         }
     }

@@ -6,7 +6,7 @@ use super::{Cx, Established, Head, Role, Task};
 use crate::child::{
     ChildRequest, ChildSa, Grant, KeySource, Place, Refusal, Stage, Wish, install, protocol_id, respond,
 };
-use crate::config::Child;
+use crate::config::{Child, OnClose};
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
 use crate::{ChildId, Down, Event, PeerFault, StateFault};
@@ -55,6 +55,24 @@ impl Established {
     pub(super) fn has(&self, child: &Child) -> bool {
         let live = self.children().iter().filter(|known| known.stage != Stage::Closing);
         live.map(|known| &known.config).chain(self.asked()).any(|config| config.name == child.name)
+    }
+
+    /// The Child SAs that it has, or was to have, and that are to be set up again.
+    pub(super) fn wanted_again(&self, why: Down) -> Vec<Arc<Child>> {
+        let restarts = |child: &Arc<Child>| match why {
+            Down::Dead => child.on_dead_peer == OnClose::Restart,
+            Down::Peer => child.on_close == OnClose::Restart,
+            Down::Reauth => true,
+            _ => false,
+        };
+        let mut again: Vec<Arc<Child>> = Vec::new();
+        let here = self.children().iter().map(|child| &child.config);
+        for child in here.chain(self.asked()).filter(|child| restarts(child)) {
+            if !again.contains(child) {
+                again.push(child.clone());
+            }
+        }
+        again
     }
 
     /// Asks for a Child SA.

@@ -5,12 +5,11 @@ use super::tasks::Pending;
 use super::{Cx, Effect, Head, Incoming, Link, Meta, State, Task};
 use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
-use crate::config::{Child, Identity, OnClose};
+use crate::config::{Identity, OnClose};
 use crate::nat::Nat;
 use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
@@ -373,24 +372,6 @@ impl Established {
         cx.shared.peers.remove(parentage.peer.id(), peer_since, head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
-    }
-
-    /// The Child SAs that it has, or was to have, and that are to be set up again.
-    fn wanted_again(&self, why: Down) -> Vec<Arc<Child>> {
-        let restarts = |child: &Arc<Child>| match why {
-            Down::Dead => child.on_dead_peer == OnClose::Restart,
-            Down::Peer => child.on_close == OnClose::Restart,
-            Down::Reauth => true,
-            _ => false,
-        };
-        let mut again: Vec<Arc<Child>> = Vec::new();
-        let here = self.children().iter().map(|child| &child.config);
-        for child in here.chain(self.asked()).filter(|child| restarts(child)) {
-            if !again.contains(child) {
-                again.push(child.clone());
-            }
-        }
-        again
     }
 
     pub(crate) fn fill(&self, status: &mut IkeStatus) {
