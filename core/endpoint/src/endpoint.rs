@@ -3,6 +3,7 @@
 use crate::Notice;
 use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
+use crate::policy::Spds;
 use crate::traps::Traps;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -41,8 +42,6 @@ pub struct Endpoint {
     spis: Spis,
     notices: VecDeque<Notice>,
     last_reqid: u32,
-    /// Counts changes of policies.
-    policy_changes: u64,
 }
 
 /// Reqids from here on are ours; below are those that people choose.
@@ -62,7 +61,6 @@ impl Endpoint {
             spis,
             notices: VecDeque::new(),
             last_reqid: FIRST_REQID,
-            policy_changes: 0,
         }
     }
 
@@ -137,15 +135,16 @@ impl Endpoint {
     }
 
     fn set_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
-        self.traps.clear(&mut self.datapath);
-        self.policy_changes = self.policy_changes.wrapping_add(1);
+        let Self { traps, datapath, notices, last_reqid, .. } = self;
+        let mut spds = Spds { datapath, notices };
+        traps.clear(&mut spds);
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                let reqid = next_reqid(&mut self.last_reqid);
-                self.traps.add(&mut self.datapath, connection, child, reqid)?;
+                let reqid = next_reqid(last_reqid);
+                traps.add(&mut spds, connection, child, reqid)?;
             }
             for shunt in &connection.shunts {
-                self.traps.add_shunt(&mut self.datapath, shunt)?;
+                traps.add_shunt(&mut spds, shunt)?;
             }
         }
         Ok(())
@@ -297,7 +296,6 @@ impl Endpoint {
                 }
             }
             Event::ChildDown { id, why } => {
-                self.policy_changes = self.policy_changes.wrapping_add(1);
                 let origin = self.children.origin(*id);
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
@@ -329,7 +327,6 @@ impl Endpoint {
     fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
         let known = self.children.inherited_reqid(up).or(up.child.reqid);
         let reqid = known.unwrap_or_else(|| next_reqid(&mut self.last_reqid));
-        self.policy_changes = self.policy_changes.wrapping_add(1);
         let (children, mut bench) = self.bench(means);
         let installed = children.install(up, reqid, &mut bench);
         self.datapath.ask_again();
@@ -341,8 +338,8 @@ impl Endpoint {
     }
 
     fn bench<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, Bench<'b>) {
-        let Self { children, datapath, spis, .. } = self;
-        (children, Bench { datapath, spis, providers: means.providers, now: means.now })
+        let Self { children, datapath, notices, spis, .. } = self;
+        (children, Bench { datapath, notices, spis, providers: means.providers, now: means.now })
     }
 
     fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
@@ -376,11 +373,6 @@ impl Endpoint {
     /// How many inbound SPIs are taken: by SAs, and by those that are being negotiated.
     pub fn reserved_spis(&self) -> usize {
         self.spis.count()
-    }
-
-    /// Changes whenever policies do: routes that lead packets here have to follow.
-    pub const fn policy_changes(&self) -> u64 {
-        self.policy_changes
     }
 }
 

@@ -27,4 +27,4 @@ pub use casemate_ike::Ike;
 pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
 pub use names::Named;
-pub use notice::{InstallError, Notice};
+pub use notice::{InstallError, Notice, PolicyChange};
