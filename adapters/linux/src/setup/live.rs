@@ -31,9 +31,9 @@ pub struct Live {
     /// The rules that stand.
     rules: Vec<Rule>,
     peers: Peers,
-    /// Peers that reverse path filters were not looked at for.
+    /// Peers for whom reverse path filters were not looked at yet.
     new_peers: BTreeSet<IpAddr>,
-    /// Interfaces whose reverse path filters were.
+    /// Interfaces whose reverse path filters are in order.
     loosened: BTreeSet<u32>,
     /// Something has changed since the system was last in step.
     behind: bool,
@@ -194,14 +194,25 @@ impl Live {
         let led_in = changed.iter().filter(|(dst, way)| dst.is_ipv4() && matches!(way, Some(Way::Into(..))));
         let ranges = led_in.map(|(dst, _)| dst.range());
         peers.extend(ranges.flat_map(|range| self.peers.within(range.first()..=range.last())));
+        let mut outcome = Ok(());
         for peer in peers {
-            let index = self.netlink.interface_to(peer, self.numbers.mark)?;
-            let Some(index) = index.filter(|index| self.loosened.insert(*index)) else { continue };
-            let name = self.netlink.link_at(index)?.name;
-            if let Some(Change::Sysctl { name, value }) = loosening(&name, &name) {
-                set_parameter(&name, value, &mut self.journal)?;
+            let done = self.loosen_to(peer);
+            if done.is_err() {
+                self.new_peers.insert(peer);
             }
+            outcome = outcome.and(done);
         }
+        outcome
+    }
+
+    fn loosen_to(&mut self, peer: IpAddr) -> Result<(), Error> {
+        let index = self.netlink.interface_to(peer, self.numbers.mark)?;
+        let Some(index) = index.filter(|index| !self.loosened.contains(index)) else { return Ok(()) };
+        let name = self.netlink.link_at(index)?.name;
+        if let Some(Change::Sysctl { name, value }) = loosening(&name, &name) {
+            set_parameter(&name, value, &mut self.journal)?;
+        }
+        self.loosened.insert(index);
         Ok(())
     }
 

@@ -90,6 +90,19 @@ fn what_passes_in_any_case_goes_past() {
 }
 
 #[test]
+fn of_policies_for_one_destination_the_first_says_how() {
+    let addresses = ["192.0.2.1", "10.1.0.1"];
+    let narrow = policy("10.1.0.0/16", "10.2.0.0/16", protect(None));
+    let wide = policy("0.0.0.0/0", "10.2.0.0/16", protect(None));
+    let route = |src| format!("ip -4 route add 10.2.0.0/16 dev tun5 table 8 src {src}");
+    assert_eq!(planned(&[narrow.clone(), wide.clone()], &addresses), [route("10.1.0.1")]);
+    assert_eq!(planned(&[wide.clone(), narrow], &addresses), [route("192.0.2.1")]);
+    let bypass = policy("0.0.0.0/0", "10.2.0.0/16", Action::Bypass);
+    assert_eq!(planned(&[bypass.clone(), wide.clone()], &addresses), [""; 0]);
+    assert_eq!(planned(&[wide, bypass], &addresses), [route("192.0.2.1")]);
+}
+
+#[test]
 fn every_change_is_shown_as_a_command() {
     let show = |change: Change| change.to_string();
     assert_eq!(
