@@ -6,8 +6,8 @@ use crate::{metadata, shell};
 pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
 Builds Casemate and the matrix. The kernel matrix boots Debian's cloud kernel under QEMU and talks to it through every
 suite, mode and IP version. FILTER picks cases by parts of their names, all of which must match: `cargo xtask interop esp
-tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer kernel puts a second kernel in
-Casemate's place and so checks the matrix itself.
+tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer smoltcp puts a device in the
+gateway's place (smoltcp behind Casemate, verify/device), --peer kernel a second kernel, which checks the matrix itself.
 With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
 interop --strongswan rekey child`. Options there: --list, --only PATTERN, --jobs N, --keep DIR for the files of all
 cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
@@ -23,7 +23,10 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         _ => ("kernel-matrix", arguments),
     };
     let mut build = vec!["build", "--package", "casemate-interop", "--bins"];
-    if !arguments.windows(2).any(|pair| WITHOUT_CASEMATE.iter().any(|option| pair == option)) {
+    let says = |option: &[&str; 2]| arguments.windows(2).any(|pair| pair == option);
+    if says(&["--peer", "smoltcp"]) {
+        build.extend(["--package", "casemate-device"]);
+    } else if !WITHOUT_CASEMATE.iter().any(says) {
         build.extend(["--package", "casemate-app"]);
     }
     shell::run_cargo(&build)?;

@@ -27,10 +27,12 @@ pub(crate) fn add_to(stages: &mut Stages) {
         Ok(()) => {
             stages.run("test: strongSwan matrix", || interop::run(&["--strongswan".into()]));
             stages.run("test: kernel matrix", || interop::run(&[]));
+            stages.run("test: kernel matrix, smoltcp", || interop::run(&["--peer".into(), "smoltcp".into()]));
         }
         Err(why) => {
             stages.left_out("test: strongSwan matrix", &why);
             stages.left_out("test: kernel matrix", &why);
+            stages.left_out("test: kernel matrix, smoltcp", &why);
         }
     }
     match fuzz::unavailable() {

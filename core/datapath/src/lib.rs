@@ -33,6 +33,7 @@ mod growth;
 pub mod icmp;
 mod inbound;
 mod lifetime;
+mod mss;
 mod outbound;
 pub mod pmtu;
 mod protect;

@@ -349,7 +349,11 @@ fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
 
 /// How long packets with the headers of this one become under one or two SAs.
 #[cold]
-fn sealed_len<'s>(packet: &[u8], inner: &'s SaOut, outer: Option<&'s SaOut>) -> impl Fn(usize) -> usize + 's {
+pub(crate) fn sealed_len<'s>(
+    packet: &[u8],
+    inner: &'s SaOut,
+    outer: Option<&'s SaOut>,
+) -> impl Fn(usize) -> usize + 's {
     let headers = match inner.mode {
         Mode::Transport => transport::place(packet).ok().map(|place| place.headers),
         Mode::Tunnel => None,

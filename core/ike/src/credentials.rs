@@ -77,3 +77,57 @@ pub(crate) fn id_matches(credentials: &dyn Credentials, pattern: &IdPattern, id:
         (None, ..) => false,
     }
 }
+
+/// Pre-shared keys, and nothing else: for hosts that know a few peers.
+#[derive(Debug, Default)]
+pub struct SharedKeys(Vec<(IdPattern, SecretBytes)>);
+
+impl SharedKeys {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// With one more: the key that is shared with these peers. The first that fits is used.
+    #[must_use]
+    pub fn with(mut self, peers: IdPattern, key: SecretBytes) -> Self {
+        self.0.push((peers, key));
+        self
+    }
+}
+
+impl Credentials for SharedKeys {
+    fn shared_key(&self, _: &Connection, _: &Identity, remote: &Identity) -> Option<&SecretBytes> {
+        let found = self.0.iter().find(|(peers, _)| id_matches(self, peers, remote));
+        found.map(|(_, key)| key)
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        None
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        Vec::new()
+    }
+
+    fn peer_key(
+        &self,
+        _: &Connection,
+        _: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        Err(NotTrusted)
+    }
+
+    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+        false
+    }
+
+    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}

@@ -36,7 +36,7 @@ mod sk;
 mod traffic;
 
 pub use answer::{ChildId, IkeSaId, NotBegun, Unconfigured};
-pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
+pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 pub use engine::{Env, Ike};
 pub use event::{Assigned, ChildStatus, ChildUp, Down, Event, Host, IkeKeys, IkeStatus, Path, Transmit};
 pub use fault::{FaultCounters, PeerFault, StateFault};

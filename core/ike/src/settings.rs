@@ -65,6 +65,17 @@ impl Settings {
         keepalive: Duration::from_secs(20),
         refusal_wait: Duration::from_secs(2),
     };
+
+    /// For a device with tens of kilobytes to spare and a few peers.
+    pub const DEVICE: Self = Self {
+        ike_sas: 8,
+        half_open: 4,
+        cookie_threshold: 2,
+        children: 4,
+        message_bytes: 4_096,
+        stranger_bytes: 4_096,
+        ..Self::SERVER
+    };
 }
 
 impl Retransmission {

@@ -91,6 +91,7 @@ fn is_label(label: &str) -> bool {
 mod tests {
     use super::*;
     use alloc::string::String;
+    use alloc::vec;
 
     #[test]
     fn names_of_hosts() {
@@ -114,5 +115,23 @@ mod tests {
         }
         assert!(!is_dns_name("*.strongswan.org", false));
         assert!(!is_dns_name(&String::from_iter(["a"; 64]), false));
+    }
+
+    /// Whatever the tag of a CHOICE, and however long it says it is, reading goes on or ends.
+    #[test]
+    fn cve_2017_9023_choices_of_every_tag() {
+        for tag in 0..=255 {
+            for (len, content) in [(0, 0), (1, 0), (1, 1), (2, 2), (4, 4), (0x7F, 4), (0x80, 4), (0xFF, 4)] {
+                let mut name = vec![tag, len];
+                name.resize(2 + content, 0);
+                let mut names_of_both = name.clone();
+                names_of_both.extend_from_slice(&name);
+                assert!(names(Some(&names_of_both)).take(5).count() <= 2, "{tag} {len}");
+                let whole = [&[SEQUENCE, names_of_both.len() as u8][..], &names_of_both].concat();
+                let is_known = matches!(tag, 0x81 | 0x82 | 0x86..=0x88 | 0xA0 | 0xA3..=0xA5);
+                assert!(is_known || check(&whole).is_err(), "{tag} {len}");
+            }
+        }
+        assert!(check(&[SEQUENCE, 0]).is_err(), "no name at all");
     }
 }

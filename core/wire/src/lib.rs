@@ -22,6 +22,7 @@ pub mod ike;
 pub mod ip;
 pub mod natt;
 pub mod packet;
+pub mod tcp;
 pub mod udp;
 
 pub use error::Malformed;

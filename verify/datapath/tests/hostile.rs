@@ -2,7 +2,7 @@
 
 use casemate_crypto::{MacAlg, MacKind, Rng};
 use casemate_datapath::{DropReason, Inbound};
-use casemate_datapath_tests::{Ends, LinkSpec, NotRandom, Received, packets, suites};
+use casemate_datapath_tests::{Ends, LinkSpec, NotRandom, Received, Sent, packets, suites};
 use casemate_sa::Mode;
 use proptest::prelude::*;
 
@@ -44,10 +44,36 @@ fn headers_inside_headers_end_somewhere() {
     link.b.must_drop(&wires[3], DropReason::NestedTooDeep);
 }
 
+/// With the headers of IPsec a packet would be longer than IP can say: it is dropped, and no length wraps.
+#[test]
+fn cve_2022_27666_packets_that_would_outgrow_ip() {
+    for spec in specs() {
+        let (from, to) = spec.ends.inner;
+        let (mut sent, mut refused) = (0, 0);
+        for payload in 65_300..=65_507 {
+            let mut link = spec.build();
+            match link.a.send(&packets::udp(from, to, (1, 2), &vec![7; payload], false)) {
+                Sent::Wire(wire, _) => {
+                    assert!(wire.len() > payload && wire.len() <= 65_535 + 40, "{payload}: {}", wire.len());
+                    assert!(matches!(link.b.receive(&wire), Received::Packet(_)), "{payload}");
+                    sent += 1;
+                }
+                Sent::Reply(reason, _) | Sent::Drop(reason) => {
+                    let why = [DropReason::TooBig, DropReason::TooLong];
+                    assert!(why.contains(&reason), "{payload}: {reason:?}");
+                    refused += 1;
+                }
+                other => panic!("{payload}: {other:?}"),
+            }
+        }
+        assert!(sent > 50 && refused > 10, "{sent} went, {refused} did not");
+    }
+}
+
 /// CVE-2022-46397: who can foretell the IV of CBC can test guesses at a plaintext. It is what the random source gives, each
 /// byte of it and nothing else (RFC 3602 section 3).
 #[test]
-fn ivs_of_cbc_are_the_callers_random_bytes() {
+fn cve_2022_46397_ivs_of_cbc_are_the_callers_random_bytes() {
     let ends = Ends::tunnel(4, 4);
     let mut link = LinkSpec::single(ends, Mode::Tunnel, suites::esp(suites::cbc_sha1(), 1)).build();
     let plain = packets::udp(ends.inner.0, ends.inner.1, (1, 2), b"the same", false);

@@ -168,7 +168,7 @@ fn link_with_two_tunnels() -> (Link, LinkSpec, LinkSpec) {
 }
 
 #[test]
-fn a_packet_must_come_through_the_sa_of_its_policy() {
+fn cve_2019_14899_a_packet_must_come_through_the_sa_of_its_policy() {
     let (mut link, first, second) = link_with_two_tunnels();
     let right = datagram(&second, b"through the second");
     let wire = link.a.send(&right).wire();
@@ -493,7 +493,7 @@ fn nat_traversal() {
 }
 
 #[test]
-fn every_length_in_a_buffer_of_exactly_that_room() {
+fn vpp_8cdb1a0_every_length_in_a_buffer_of_exactly_that_room() {
     // VPP 8cdb1a0, 217ba5a: trailers and ICVs written past the buffer. Here: too little room is a counted drop.
     use casemate_datapath::Outbound;
     use casemate_wire::packet::Packet;

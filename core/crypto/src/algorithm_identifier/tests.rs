@@ -121,7 +121,7 @@ fn cve_2018_6459_every_pss_field_may_be_absent() {
 }
 
 #[test]
-fn cve_2021_41991_salt_lengths() {
+fn cve_2021_41990_salt_lengths() {
     let salt = |digits: &[u8]| pss_of(&[&write(0xA2, &[&write(INTEGER, &[digits])])]);
     assert_eq!(salt(&[20]), Ok(SignatureAlg::RsaPss(HashAlg::Sha1)));
     for refused in [&[0][..], &[19], &[21], &[0, 0x80, 0, 0, 0], &[1, 0, 0, 0, 0], &[0x7F; 200], &[1, 20]] {

@@ -1,10 +1,17 @@
 //! Child SAs that a connection may have.
 
-use super::{ChildProposal, Lifespan};
+use super::{ChildProposal, Lifespan, child_proposals};
 use crate::traffic::TrafficTemplate;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::OuterHeader;
+use core::time::Duration;
+
+/// After how long a Child SA is rekeyed where nothing is said.
+const REKEY: Duration = Duration::from_secs(3_600);
+/// Packets of the anti-replay window where nothing is said (RFC 4303 section 3.4.3: 32 at least).
+const REPLAY_WINDOW: u32 = 32;
 
 /// A Child SA that may be: which traffic, and how it is protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +54,36 @@ pub struct Child {
     pub priority: Option<u32>,
     /// Whether it has policies of its own: `false` leaves them to others.
     pub policies: bool,
+}
+
+impl Child {
+    /// In tunnel mode between the ends themselves, with the algorithms of RFC 8221 and the values that `swanctl.conf` gives to
+    /// what it does not say; change the fields that should differ.
+    ///
+    /// It is rekeyed every hour.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            proposals: child_proposals(),
+            local_ts: vec![TrafficTemplate::DYNAMIC],
+            remote_ts: vec![TrafficTemplate::DYNAMIC],
+            mode: ChildMode::Tunnel,
+            lifespan: Lifespan::rekeyed_after(REKEY),
+            rekey_bytes: None,
+            rekey_packets: None,
+            life_bytes: None,
+            life_packets: None,
+            start: Start::default(),
+            on_close: OnClose::Clear,
+            on_dead_peer: OnClose::Clear,
+            reqid: None,
+            replay_window: REPLAY_WINDOW,
+            tfc_pad_to: 0,
+            outer: OuterHeader::default(),
+            priority: None,
+            policies: true,
+        }
+    }
 }
 
 /// Traffic that passes or is dropped without IKE (RFC 4301 section 4.4.1: BYPASS and DISCARD).

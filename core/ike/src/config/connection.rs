@@ -1,11 +1,20 @@
 //! A connection: one entry of the PAD with everything that hangs on it.
 
-use super::{AddrPattern, Child, IkeProposal, Lifespan, LocalAuth, RemoteAuth, Shunt};
+use super::{
+    AddrPattern, Child, IdPattern, Identity, IkeProposal, Lifespan, LocalAuth, LocalMethod, RemoteAuth,
+    RemoteMethod, Shunt, ike_proposals,
+};
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
+
+/// The UDP port of IKE (RFC 7296 section 2).
+const IKE_PORT: u16 = 500;
+/// After how long an IKE SA is rekeyed where nothing is said.
+const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
 /// With whom, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +66,44 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Between these two, from and to any address, with the algorithms of RFC 8247 and without Child SAs. What else there is has
+    /// the value that `swanctl.conf` gives it when it says nothing; change the fields that should differ.
+    ///
+    /// The IKE SA is rekeyed every four hours.
+    pub fn new(name: &str, local: LocalAuth, remote: RemoteAuth) -> Self {
+        Self {
+            name: name.into(),
+            local_addrs: vec![AddrPattern::Any],
+            remote_addrs: vec![AddrPattern::Any],
+            local_port: IKE_PORT,
+            remote_port: IKE_PORT,
+            proposals: ike_proposals(),
+            local,
+            remote,
+            children: Vec::new(),
+            shunts: Vec::new(),
+            vips: Vec::new(),
+            pools: Vec::new(),
+            force_encap: false,
+            dpd_delay: None,
+            fragmentation: Fragmentation::Yes,
+            childless: Childless::Allow,
+            keying_tries: 1,
+            unique: Unique::No,
+            lifespan: Lifespan::rekeyed_after(REKEY),
+            reauth: None,
+            send_cert: SendCert::IfAsked,
+            send_certreq: true,
+        }
+    }
+
+    /// Between two with a pre-shared key, each of which has this identity.
+    pub fn with_shared_key(name: &str, own: Identity, peer: Identity) -> Self {
+        let local = LocalAuth { id: Some(own), method: LocalMethod::SharedKey };
+        let remote = RemoteAuth { id: IdPattern::Exactly(peer), method: RemoteMethod::SharedKey };
+        Self::new(name, local, remote)
+    }
+
     /// Whether an IKE SA of `other` is one that this connection would have made, too.
     pub fn differs_in_children_only(&self, other: &Self) -> bool {
         let bare =

@@ -2,8 +2,13 @@
 
 use crate::create_child::child_request;
 use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies};
-use crate::pair::Pair;
-use casemate_ike::{Event, StateFault};
+use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use casemate_crypto::{
+    AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
+    PrfAlg, PrfKey, Provider, Providers, Rng, SecretBytes,
+};
+use casemate_ike::{Env, Event, Path, StateFault};
+use casemate_rustcrypto::RustCrypto;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
 /// Payload numbers of IKEv1 inside a protected message are unknown ones, critical or not.
@@ -141,4 +146,131 @@ fn cve_2023_30570_the_same_spi_twice() {
     }
     attack.check_alive();
     assert_eq!(attack.pair.right.ike.faults().state(StateFault::ChildNotFound), 0);
+}
+
+/// A provider that has everything but a PRF, which it knows by name.
+struct WithoutPrf;
+
+impl Provider for WithoutPrf {
+    fn name(&self) -> &'static str {
+        "without PRF"
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        RustCrypto.aead(alg, key)
+    }
+
+    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        RustCrypto.cipher(alg, key)
+    }
+
+    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        RustCrypto.mac(alg, key)
+    }
+
+    fn prf(&self, _: PrfAlg, _: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        Err(KeyError::Refused)
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        RustCrypto.kex(method, rng)
+    }
+
+    fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        RustCrypto.hash(alg, parts)
+    }
+}
+
+/// Gives a side the other one's datagram, with these algorithms.
+fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8]) -> Vec<Vec<u8>> {
+    let path = Path {
+        local: (side.addr, 500).into(),
+        remote: (from.parse::<std::net::IpAddr>().unwrap(), 500).into(),
+    };
+    let (list, now) = ([provider], casemate_sa::Instant::from_secs(1_000));
+    let mut env = Env {
+        now,
+        unix_time: 0,
+        rng: &mut side.dice,
+        providers: &Providers(&list),
+        credentials: &side.keys,
+        host: &mut side.host,
+    };
+    side.ike.receive(&mut message.to_vec(), path, &mut env);
+    std::iter::from_fn(|| side.ike.next_transmit()).map(|transmit| transmit.message).collect()
+}
+
+/// The PRF that was chosen cannot be set up: no keys, and no IKE SA without them. With one that can, the exchange goes on.
+#[test]
+fn cve_2018_10811_a_prf_that_is_not_there() {
+    let mut pair = Pair::usual();
+    let request = crate::forge::first_request(&mut pair);
+    let refusal = give_with(&WithoutPrf, &mut pair.right, LEFT, &request).remove(0);
+    let (_, refusal) = crate::forge::read_plain(&refusal);
+    assert_eq!(notifies(&refusal), [(NotifyType::TEMPORARY_FAILURE, vec![])]);
+    assert_eq!((count(&pair.right, "provider"), pair.right.ike.status().count()), (1, 0));
+    let answer = give_right(&mut pair, &request).remove(0);
+    assert!(give_with(&WithoutPrf, &mut pair.left, RIGHT, &answer).is_empty());
+    assert_eq!((count(&pair.left, "provider"), pair.left.downs()), (1, vec![]));
+}
+
+/// Two that agree on this PRF.
+fn with_prf(prf: PrfAlg) -> Pair {
+    let of = |own: &str, peer: &str| {
+        let mut connection = connection(own, peer);
+        connection.proposals.iter_mut().for_each(|proposal| proposal.prfs = vec![prf]);
+        connection
+    };
+    Pair::new(of("left", "right"), of("right", "left"))
+}
+
+/// PRFs made of AES take keys and nonces of every length (RFC 4434 section 2, RFC 7296 section 2.14).
+#[test]
+fn cve_2016_3071_prfs_of_aes_with_keys_of_every_length() {
+    for prf in [PrfAlg::AesXcbc, PrfAlg::AesCmac] {
+        for secret in [1, 7, 8, 15, 16, 17, 32, 33, 100] {
+            let mut pair = with_prf(prf);
+            for side in [&mut pair.left, &mut pair.right] {
+                side.keys.0 = Some(SecretBytes::new(&vec![7; secret]));
+            }
+            pair.left.initiate(pair.now);
+            pair.run();
+            pair.check_children(1);
+        }
+    }
+}
+
+/// The same, with nonces of a peer that are as short or as long as RFC 7296 section 3.9 lets them be.
+#[test]
+fn cve_2016_3071_prfs_of_aes_with_nonces_of_every_length() {
+    for prf in [PrfAlg::AesXcbc, PrfAlg::AesCmac] {
+        for len in [16, 17, 31, 32, 255, 256] {
+            let mut pair = with_prf(prf);
+            let request = crate::forge::first_request(&mut pair);
+            let (header, payloads) = crate::forge::read_plain(&request);
+            let payloads =
+                crate::forge::altered(&payloads, PayloadType::NONCE, |nonce| *nonce = vec![7; len]);
+            let answers = give_right(&mut pair, &crate::forge::plain(&header, &payloads));
+            let kinds: Vec<_> =
+                crate::forge::read_plain(&answers[0]).1.iter().map(|payload| payload.kind).collect();
+            assert_eq!(kinds[..3], [PayloadType::SA, PayloadType::KE, PayloadType::NONCE], "{prf:?} {len}");
+        }
+    }
+}
+
+/// Certificates in every encoding, of which X.509 is the only one that is read. PKCS #7 (1) is a container of CVE-2026-35329, and a
+/// URL (12 and 13) would have to be fetched for somebody who has proved nothing (CVE-2022-40617): here they say nothing.
+#[test]
+fn cve_2026_35329_cve_2022_40617_certificates_of_every_encoding() {
+    for encoding in 0..=255 {
+        let (mut attack, mut auth) = Attack::half_open(Pair::usual());
+        let url = [&[encoding][..], &[7; 20], b"http://192.0.2.99/certificate"].concat();
+        auth.push(Raw::new(PayloadType::CERT, &url));
+        auth.push(Raw::new(PayloadType::CERTREQ, &[&[encoding][..], &[7; 20]].concat()));
+        let answer = attack.ask(ExchangeType::IKE_AUTH, &auth);
+        assert_eq!(answer[1].kind, PayloadType::AUTH, "{encoding}");
+        attack.check_alive();
+        // Nothing went to anybody else.
+        assert!(attack.pair.right.sent.is_empty());
+    }
 }

@@ -66,7 +66,7 @@ fn cve_2019_12312_in_clear_text_nothing_moves() {
 }
 
 #[test]
-fn a_wrong_icv_is_silence_in_every_exchange() {
+fn cve_2019_10155_a_wrong_icv_is_silence_in_every_exchange() {
     for (state, mut pair, mut forger, to_right) in states() {
         for exchange in EXCHANGES {
             for (id, response) in [(0, false), (1, false), (2, false), (1, true)] {

@@ -8,16 +8,12 @@
 )]
 
 use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg};
-use casemate_ike::config::{
-    AddrPattern, Child, ChildMode, Childless, Connection, Fragmentation, IdPattern, Identity, Lifespan,
-    LocalAuth, LocalMethod, OnClose, RemoteAuth, RemoteMethod, SendCert, Start, Unique, child_proposals,
-    ike_proposals,
-};
+use casemate_ike::config::{AddrPattern, Child, Connection, Identity, Lifespan};
 use casemate_ike::{
     AuthorityHash, ChildUp, Credentials, Down, Env, Event, Host, Ike, NotTrusted, OwnKey, Path,
     PeerCertificates, Settings, TrafficTemplate, Transmit,
 };
-use casemate_sa::{AddrRange, Instant, OuterHeader, PortRange, Spi};
+use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -313,55 +309,16 @@ pub(crate) fn connection(own: &str, peer: &str) -> Connection {
         let addr = if name == "left" { LEFT } else { RIGHT };
         vec![AddrPattern::Range(AddrRange::single(addr.parse().unwrap()))]
     };
+    let named = |name: &str| Identity::Fqdn(name.into());
     Connection {
-        name: own.into(),
         local_addrs: addr(own),
         remote_addrs: addr(peer),
-        local_port: 500,
-        remote_port: 500,
-        proposals: ike_proposals(),
-        local: LocalAuth { id: Some(Identity::Fqdn(own.into())), method: LocalMethod::SharedKey },
-        remote: RemoteAuth {
-            id: IdPattern::Exactly(Identity::Fqdn(peer.into())),
-            method: RemoteMethod::SharedKey,
-        },
         children: vec![Arc::new(child(ts(own), ts(peer)))],
-        shunts: vec![],
-        vips: vec![],
-        pools: vec![],
-        force_encap: false,
-        dpd_delay: None,
-        fragmentation: Fragmentation::Yes,
-        childless: Childless::Allow,
-        keying_tries: 1,
-        unique: Unique::No,
         lifespan: Lifespan::FOREVER,
-        reauth: None,
-        send_cert: SendCert::IfAsked,
-        send_certreq: true,
+        ..Connection::with_shared_key(own, named(own), named(peer))
     }
 }
 
 pub(crate) fn child(local_ts: Vec<TrafficTemplate>, remote_ts: Vec<TrafficTemplate>) -> Child {
-    Child {
-        name: "net".into(),
-        proposals: child_proposals(),
-        local_ts,
-        remote_ts,
-        mode: ChildMode::Tunnel,
-        lifespan: Lifespan::FOREVER,
-        rekey_bytes: None,
-        rekey_packets: None,
-        life_bytes: None,
-        life_packets: None,
-        start: Start::default(),
-        on_close: OnClose::Clear,
-        on_dead_peer: OnClose::Clear,
-        reqid: None,
-        replay_window: 32,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        priority: None,
-        policies: true,
-    }
+    Child { local_ts, remote_ts, lifespan: Lifespan::FOREVER, ..Child::new("net") }
 }

@@ -5,7 +5,7 @@
 //!     10.99.1.1 fd99:1::1 on lo   ------- 1500 bytes -------  10.99.2.1 fd99:2::1 on lo
 //! ```
 //!
-//! With a second kernel in place of Casemate, the namespace holds a bridge between two taps and no address.
+//! With a device or a second kernel in place of the gateway, the namespace holds a bridge between two taps and no address.
 
 use crate::case::Family;
 use crate::xfrm::Side;
@@ -13,7 +13,7 @@ use casemate_interop::{Netns, Result};
 
 /// The tap that the guest is plugged into.
 pub(crate) const GUEST_TAP: &str = "tap0";
-/// The tap of the kernel that stands in for Casemate.
+/// The tap of what stands in for the gateway: a device, or a second kernel.
 pub(crate) const SECOND_TAP: &str = "tap1";
 
 /// A namespace that is itself our side of the link.

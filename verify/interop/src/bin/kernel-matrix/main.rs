@@ -5,6 +5,7 @@
 
 mod case;
 mod casemate;
+mod device;
 mod kernel;
 mod link;
 mod options;
@@ -16,6 +17,7 @@ mod xfrm;
 use crate::casemate::Casemate;
 use case::Case;
 use casemate_interop::{Error, Images, Output, Result};
+use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
 use peer::Peer;
@@ -62,6 +64,13 @@ fn start(options: &Options) -> Result<bool> {
             let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
             let directory = options.directory.join(format!("case.{}", std::process::id()));
             let mut ours = Casemate::new(&netns, program, &options.probe, &directory)?;
+            all(&cases, &mut ours, &mut guest)
+        }
+        OurSide::Smoltcp(program) => {
+            let netns = link::between_guests()?;
+            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
+            let directory = options.directory.join(format!("case.{}", std::process::id()));
+            let mut ours = Device::start(&netns, program, &directory)?;
             all(&cases, &mut ours, &mut guest)
         }
         OurSide::Kernel => {

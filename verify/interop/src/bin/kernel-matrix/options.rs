@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against a Linux kernel, case by case.
 
-Usage: kernel-matrix [--peer casemate|kernel] [--casemate PROGRAM] [--list | --show] [FILTER...]
+Usage: kernel-matrix [--peer casemate|smoltcp|kernel] [--casemate PROGRAM] [--list | --show] [FILTER...]
 
+  --peer smoltcp       a device in place of the gateway: smoltcp behind Casemate (the program casemate-device)
   --peer kernel        a second guest in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
   --list               print the names of the cases
@@ -21,6 +22,8 @@ Guest and log files are kept in target/interop.
 pub(crate) enum OurSide {
     /// The program at this path.
     Casemate(PathBuf),
+    /// A device with smoltcp, by the program at this path.
+    Smoltcp(PathBuf),
     /// A second guest.
     Kernel,
 }
@@ -35,6 +38,8 @@ pub(crate) struct Options {
     filters: Vec<String>,
     /// This crate's program `probe`.
     pub(crate) probe: PathBuf,
+    /// The program `casemate-device`.
+    device: PathBuf,
     /// Images, consoles, files of the cases.
     pub(crate) directory: PathBuf,
 }
@@ -51,6 +56,7 @@ impl Options {
             help: false,
             filters: Vec::new(),
             probe: beside.join("probe"),
+            device: beside.join("casemate-device"),
             directory: beside.parent().unwrap_or(beside).join("interop"),
         };
         options.read(arguments)?;
@@ -65,8 +71,9 @@ impl Options {
                 "--show" => self.show = true,
                 "--peer" => match arguments.next().as_deref() {
                     Some("kernel") => self.our_side = OurSide::Kernel,
+                    Some("smoltcp") => self.our_side = OurSide::Smoltcp(self.device.clone()),
                     Some("casemate") => {}
-                    _ => return Err(Error::new("--peer wants `casemate` or `kernel`")),
+                    _ => return Err(Error::new("--peer wants `casemate`, `smoltcp` or `kernel`")),
                 },
                 "--casemate" => match arguments.next() {
                     Some(program) => self.our_side = OurSide::Casemate(program.into()),

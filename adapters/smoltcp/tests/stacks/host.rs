@@ -1,0 +1,132 @@
+//! A host: an interface over a guarded end of the wire, and its sockets.
+
+use crate::wire::End;
+use casemate::Endpoint;
+use casemate_crypto::Rng;
+use casemate_datapath::DropReason;
+use casemate_sa::Limits;
+use casemate_smoltcp::{Guarded, Setup};
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, Medium};
+use smoltcp::socket::{icmp, tcp, udp};
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
+use std::net::IpAddr;
+
+/// Random enough, and the same each time.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Rng for Dice {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        for byte in out {
+            // xorshift64
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            *byte = (self.0 >> 24) as u8;
+        }
+    }
+}
+
+/// Tables of a small host, with room for datagrams of all lengths.
+pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 32, ..Limits::DEVICE };
+
+pub(crate) struct Host {
+    pub(crate) device: Guarded<End>,
+    pub(crate) interface: Interface,
+    pub(crate) sockets: SocketSet<'static>,
+}
+
+impl Host {
+    /// A host with these addresses, that has `neighbour` as its way to everywhere.
+    pub(crate) fn new(
+        end: End,
+        endpoint: Endpoint,
+        number: u8,
+        addrs: &[(IpAddr, u8)],
+        neighbour: IpAddr,
+    ) -> Self {
+        let medium = end.capabilities().medium;
+        let setup = Setup { endpoint, rng: Box::new(Dice(0x1234 + u64::from(number))), limits: LIMITS };
+        let mut device = Guarded::new(end, setup);
+        let hardware = match medium {
+            Medium::Ethernet => HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, number])),
+            _ => HardwareAddress::Ip,
+        };
+        let mut interface = Interface::new(Config::new(hardware), &mut device, Instant::ZERO);
+        interface.update_ip_addrs(|list| {
+            for (addr, len) in addrs {
+                list.push(IpCidr::new(IpAddress::from(*addr), *len)).unwrap();
+            }
+        });
+        match neighbour {
+            IpAddr::V4(addr) => drop(interface.routes_mut().add_default_ipv4_route(addr).unwrap()),
+            IpAddr::V6(addr) => drop(interface.routes_mut().add_default_ipv6_route(addr).unwrap()),
+        }
+        Self { device, interface, sockets: SocketSet::new(vec![]) }
+    }
+
+    pub(crate) fn poll(&mut self, now: Instant) {
+        self.interface.poll(now, &mut self.device, &mut self.sockets);
+    }
+
+    pub(crate) fn udp(&mut self, port: u16) -> SocketHandle {
+        let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 16], vec![0; 200_000]);
+        let mut socket = udp::Socket::new(buffer(), buffer());
+        socket.bind(port).unwrap();
+        self.sockets.add(socket)
+    }
+
+    pub(crate) fn tcp(&mut self) -> SocketHandle {
+        let buffer = || tcp::SocketBuffer::new(vec![0; 65_535]);
+        self.sockets.add(tcp::Socket::new(buffer(), buffer()))
+    }
+
+    pub(crate) fn icmp(&mut self, ident: u16) -> SocketHandle {
+        self.icmp_at(icmp::Endpoint::Ident(ident))
+    }
+
+    /// For errors about what this UDP port has sent.
+    pub(crate) fn icmp_about(&mut self, port: u16) -> SocketHandle {
+        self.icmp_at(icmp::Endpoint::Udp(port.into()))
+    }
+
+    fn icmp_at(&mut self, endpoint: icmp::Endpoint) -> SocketHandle {
+        let buffer = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 16], vec![0; 200_000]);
+        let mut socket = icmp::Socket::new(buffer(), buffer());
+        socket.bind(endpoint).unwrap();
+        self.sockets.add(socket)
+    }
+
+    /// What the data path dropped, and how often.
+    pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.device.endpoint().datapath().drops().iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// How often the data path dropped a packet for this reason.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.device.endpoint().datapath().drops().get(reason)
+    }
+}
+
+/// Lets both hosts work in virtual time until `done` says so, at most `limit` milliseconds.
+pub(crate) fn run(
+    now: &mut Instant,
+    (a, b): (&mut Host, &mut Host),
+    limit: u64,
+    mut done: impl FnMut(&mut Host, &mut Host) -> bool,
+) {
+    for _ in 0..limit {
+        a.poll(*now);
+        b.poll(*now);
+        if done(a, b) {
+            return;
+        }
+        *now += Duration::from_millis(1);
+    }
+    panic!("not done after {limit} ms; drops: {:?}, {:?}", a.drops(), b.drops());
+}

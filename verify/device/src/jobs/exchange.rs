@@ -1,0 +1,68 @@
+//! Bytes over TCP to an echo service, and back.
+
+use super::Job;
+use crate::services::socket;
+use crate::stack::Stack;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::Socket;
+use smoltcp::time::{Duration, Instant};
+use std::net::IpAddr;
+
+const ECHO: u16 = 7;
+const OWN_PORT: u16 = 49_200;
+/// Without any progress.
+const LIMIT: Duration = Duration::from_secs(5);
+
+pub(crate) struct Exchange {
+    socket: SocketHandle,
+    data: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    progress: Instant,
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        (from, to): (IpAddr, IpAddr),
+        bytes: usize,
+        stack: &mut Stack,
+        now: Instant,
+    ) -> Result<Self, String> {
+        let mut socket = socket();
+        let connected = socket.connect(stack.interface.context(), (to, ECHO), (from, OWN_PORT));
+        connected.map_err(|error| format!("connect: {error}"))?;
+        let data = (0..bytes).map(|at| (at.wrapping_mul(31) >> 3) as u8).collect();
+        Ok(Self { socket: stack.sockets.add(socket), data, sent: 0, received: Vec::new(), progress: now })
+    }
+}
+
+impl Job for Exchange {
+    fn step(&mut self, stack: &mut Stack, now: Instant) -> Option<Result<String, String>> {
+        let Self { socket: handle, data, sent, received, progress } = self;
+        let socket = stack.sockets.get_mut::<Socket<'_>>(*handle);
+        let before = (*sent, received.len());
+        if socket.can_send() {
+            let rest = data.get(*sent..).unwrap_or_default();
+            *sent = sent.saturating_add(socket.send_slice(rest).unwrap_or(0));
+        }
+        while socket.can_recv() && socket.recv(|part| (part.len(), received.extend_from_slice(part))).is_ok()
+        {
+        }
+        if before != (*sent, received.len()) {
+            *progress = now;
+        }
+        let bytes = data.len();
+        let done = if received == data {
+            Ok(format!("{bytes} bytes there and back"))
+        } else if received.len() >= bytes {
+            Err(format!("{} of {bytes} bytes came back, or not the same", received.len()))
+        } else if now - *progress > LIMIT {
+            Err(format!("silence after {} of {bytes} bytes, in state {}", received.len(), socket.state()))
+        } else {
+            return None;
+        };
+        socket.abort();
+        stack.sockets.remove(*handle);
+        Some(done)
+    }
+}

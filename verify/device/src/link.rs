@@ -1,0 +1,112 @@
+//! Ethernet with one neighbour, whose address is known: no ARP and no neighbour discovery, which would meet the policies of
+//! the peer.
+
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+use std::str::FromStr;
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mac([u8; 6]);
+
+impl FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no Ethernet address such as 02:00:00:00:00:01");
+        let mut parts = text.split(':');
+        let mut mac = [0; 6];
+        for byte in &mut mac {
+            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(mac)) }
+    }
+}
+
+const HEADER: usize = 14;
+
+/// A device of Ethernet frames as one of IP packets.
+pub(crate) struct OneNeighbour<D> {
+    device: D,
+    header: [u8; 12],
+}
+
+impl<D: Device> OneNeighbour<D> {
+    pub(crate) fn new(device: D, own: Mac, neighbour: Mac) -> Self {
+        let mut header = [0; 12];
+        header.iter_mut().zip(neighbour.0.iter().chain(&own.0)).for_each(|(to, from)| *to = *from);
+        Self { device, header }
+    }
+}
+
+impl<D: Device> Device for OneNeighbour<D> {
+    type RxToken<'a>
+        = Packet<D::RxToken<'a>>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = Frame<D::TxToken<'a>>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
+        let (rx, tx) = self.device.receive(now)?;
+        Some((Packet(rx), Frame { token: tx, header: self.header }))
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<Self::TxToken<'_>> {
+        Some(Frame { token: self.device.transmit(now)?, header: self.header })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = self.device.capabilities();
+        capabilities.max_transmission_unit = capabilities.ip_mtu();
+        capabilities.medium = Medium::Ip;
+        capabilities
+    }
+}
+
+/// A frame that came.
+pub(crate) struct Packet<T>(T);
+
+impl<T: RxToken> RxToken for Packet<T> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        // ARP and the like look like IP packets of no version, which nobody takes.
+        self.0.consume(|frame| f(frame.get(HEADER..).unwrap_or_default()))
+    }
+}
+
+/// Room for a frame.
+pub(crate) struct Frame<T> {
+    token: T,
+    header: [u8; 12],
+}
+
+impl<T: TxToken> TxToken for Frame<T> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let Self { token, header } = self;
+        token.consume(len.saturating_add(HEADER), |frame| {
+            let (front, packet) = frame.split_at_mut(HEADER.min(frame.len()));
+            let written = f(packet);
+            let kind =
+                if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xDD] } else { [8, 0] };
+            front.iter_mut().zip(header.iter().chain(&kind)).for_each(|(to, from)| *to = *from);
+            written
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_six_bytes() {
+        assert_eq!("02:00:00:00:0a:Ff".parse(), Ok(Mac([2, 0, 0, 0, 10, 255])));
+        for wrong in ["", "02", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "02:00:00:00:00:0g"]
+        {
+            assert!(wrong.parse::<Mac>().is_err(), "{wrong}");
+        }
+    }
+}
