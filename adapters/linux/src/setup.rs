@@ -2,7 +2,7 @@
 //!
 //! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`. [`Plan::apply`] notes
 //! each in the [`Journal`] before it makes it; the journal takes all of them back. [`Live`] keeps routes and filter in step with
-//! policies that come and go later. What policies ask for is worked out in one place for both of them, [`scheme`].
+//! policies that come and go later. What policies ask for is worked out in one place for both of them, `scheme`.
 
 mod live;
 mod peers;
