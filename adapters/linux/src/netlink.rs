@@ -4,8 +4,8 @@
 
 use crate::Error;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -17,7 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// A connection to the kernel's routing tables, those of the network namespace it was opened in.
 pub struct Netlink {
@@ -189,6 +189,36 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
+    /// Adds a route, or puts it in the place of the one to the same destination.
+    pub(crate) fn set_route(&mut self, route: RouteMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE).map(drop)
+    }
+
+    /// Every route of a table.
+    pub(crate) fn routes(&mut self, table: u32, v4: bool) -> Result<Vec<RouteMessage>, Error> {
+        let failed = |error| Error::new(format!("routes of table {table}"), error);
+        // With strict checks the kernel heeds the table, and need not list all that there are.
+        self.socket.set_netlink_get_strict_chk(true).map_err(failed)?;
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(v4);
+        message.attributes.push(RouteAttribute::Table(table));
+        let answers = self.ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP);
+        self.socket.set_netlink_get_strict_chk(false).map_err(failed)?;
+        let of_table = |answer| match answer {
+            RouteNetlinkMessage::NewRoute(route)
+                if route.attributes.contains(&RouteAttribute::Table(table)) =>
+            {
+                Some(route)
+            }
+            _ => None,
+        };
+        match answers {
+            // Nobody ever had a route there.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+            answers => Ok(answers.map_err(failed)?.into_iter().filter_map(of_table).collect()),
+        }
+    }
+
     pub(crate) fn remove_route(&mut self, route: RouteMessage) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::DelRoute(route), NLM_F_ACK).map(drop)
     }
@@ -235,6 +265,41 @@ impl Netlink {
             }
         }
         Ok(false)
+    }
+}
+
+/// Tells when addresses of this host come or go.
+pub(crate) struct AddressWatch(Socket);
+
+impl AddressWatch {
+    pub(crate) fn open() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+            let groups = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+            socket.bind(&SocketAddr::new(0, groups as u32))?;
+            socket.set_non_blocking(true)?;
+            Ok(socket)
+        };
+        open().map(Self).map_err(|error| Error::new("netlink socket for addresses", error))
+    }
+
+    /// Whether any did since it was asked last.
+    pub(crate) fn has_news(&self) -> bool {
+        let mut news = false;
+        loop {
+            // What it tells is not looked at, so it may be cut off. If some of it was lost, that is news too.
+            match self.0.recv(&mut [0u8; 16].as_mut_slice(), 0) {
+                Ok(_) => news = true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => news = true,
+                Err(_) => return news,
+            }
+        }
+    }
+}
+
+impl AsFd for AddressWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +49,20 @@ impl Prefix {
             next = start.checked_add(ones(bits)).and_then(|end| end.checked_add(1));
         }
         prefixes
+    }
+
+    /// Every prefix that holds this address.
+    pub(crate) fn around(addr: IpAddr) -> impl Iterator<Item = Self> {
+        let width = if addr.is_ipv4() { 32 } else { 128 };
+        (0..=width).filter_map(move |len| {
+            let range = AddrRange::prefix(addr, len).ok()?;
+            Some(Self { addr: range.first(), len })
+        })
+    }
+
+    /// Its addresses.
+    pub(crate) fn range(&self) -> AddrRange {
+        AddrRange::prefix(self.addr, self.len).unwrap_or(AddrRange::single(self.addr))
     }
 
     /// Whether it holds IPv4 addresses.
@@ -159,23 +174,22 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// Into the TUN interface of this name, from this address unless the sender chooses another.
-    Into(String, Option<IpAddr>),
+    Into(Arc<str>, Option<IpAddr>),
     /// As if our table were not there.
     Past,
 }
 
 impl Route {
-    pub(crate) fn add(&self, netlink: &mut Netlink) -> io::Result<()> {
-        let message = self.message(netlink)?;
-        netlink.add_route(message)
+    /// Adds it, in the place of the one to the same destination if there is one. `tun` is the index of its interface.
+    pub(crate) fn set(&self, tun: u32, netlink: &mut Netlink) -> io::Result<()> {
+        netlink.set_route(self.message(tun))
     }
 
-    pub(crate) fn remove(&self, netlink: &mut Netlink) -> io::Result<()> {
-        let message = self.message(netlink)?;
-        netlink.remove_route(message)
+    pub(crate) fn remove(&self, tun: u32, netlink: &mut Netlink) -> io::Result<()> {
+        netlink.remove_route(self.message(tun))
     }
 
-    fn message(&self, netlink: &mut Netlink) -> io::Result<RouteMessage> {
+    fn message(&self, tun: u32) -> RouteMessage {
         let mut message = RouteMessage::default();
         message.header.address_family = netlink::family(self.dst.is_ipv4());
         message.header.destination_prefix_length = self.dst.len;
@@ -185,19 +199,32 @@ impl Route {
             RouteAttribute::Table(self.table),
         ];
         match &self.way {
-            Way::Into(interface, src) => {
+            Way::Into(_, src) => {
                 message.header.kind = RouteType::Unicast;
                 message.header.scope = RouteScope::Link;
-                let index = netlink.link(interface).map_err(io::Error::other)?.index;
-                message.attributes.push(RouteAttribute::Oif(index));
-                message
-                    .attributes
-                    .extend(src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src))));
+                message.attributes.push(RouteAttribute::Oif(tun));
+                let src = src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src)));
+                message.attributes.extend(src);
             }
             Way::Past => message.header.kind = RouteType::Throw,
         }
-        Ok(message)
+        message
     }
+}
+
+/// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table.
+pub(crate) fn clear(table: u32, tun: Option<u32>, netlink: &mut Netlink) -> Result<(), crate::Error> {
+    for v4 in [true, false] {
+        for route in netlink.routes(table, v4)? {
+            let leads_in = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(index) if Some(*index) == tun);
+            if route.header.kind != RouteType::Throw && !route.attributes.iter().any(leads_in) {
+                continue;
+            }
+            // What has gone meanwhile need not be removed.
+            let _ = netlink.remove_route(route);
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Route {

@@ -97,7 +97,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
     let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
     let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
     let tun = plan.apply(&mut journal, &mut netlink, &mut warn).map_err(Failure::failed)?;
-    let live = Live::new(&plan, &wanted, journal, netlink);
+    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
     let mut datapath = assembly.datapath;
     let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
     let (out, inn) = assembly.counts;

@@ -7,6 +7,7 @@
     reason = "a test may fail"
 )]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
 
 use lab::{Host, Lab, Side, TUN, WIRE};

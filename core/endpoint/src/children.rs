@@ -1,7 +1,8 @@
 //! Child SAs in the data path: installed before what they replace is removed, and removed when nothing comes any more.
 
+use crate::Notice;
 use crate::host::Spis;
-use crate::policy::{PolicySet, Purpose, priority, protect};
+use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -77,9 +78,16 @@ impl Lineage {
 /// What is at hand for a change.
 pub(crate) struct Bench<'b> {
     pub(crate) datapath: &'b mut Datapath,
+    pub(crate) notices: &'b mut VecDeque<Notice>,
     pub(crate) spis: &'b mut Spis,
     pub(crate) providers: &'b Providers<'b>,
     pub(crate) now: Instant,
+}
+
+impl Bench<'_> {
+    fn spds(&mut self) -> Spds<'_> {
+        Spds { datapath: self.datapath, notices: self.notices }
+    }
 }
 
 /// Why a Child SA was not installed.
@@ -148,7 +156,7 @@ impl Children {
         } else {
             Outbound::Waits(outbound.into())
         };
-        let Some(lineage) = self.join_lineage(up, reqid, bench.datapath) else {
+        let Some(lineage) = self.join_lineage(up, reqid, &mut bench.spds()) else {
             bench.datapath.remove_sa(id);
             if let Outbound::Used(id) = out {
                 bench.datapath.remove_sa(id);
@@ -171,7 +179,7 @@ impl Children {
     }
 
     /// The lineage with this reqid and traffic, a new one if there is none; nothing if its policies do not fit.
-    fn join_lineage(&mut self, up: &ChildUp, reqid: u32, datapath: &mut Datapath) -> Option<u32> {
+    fn join_lineage(&mut self, up: &ChildUp, reqid: u32, spds: &mut Spds<'_>) -> Option<u32> {
         let start = start_of(&up.remote);
         let same_reqid = self.by_reqid.range((start, reqid, 0)..=(start, reqid, u32::MAX));
         let is_its = |id: &u32| self.lineages.get(id).is_some_and(|lineage| lineage.carries_traffic_of(up));
@@ -181,7 +189,7 @@ impl Children {
             return Some(id);
         }
         let policies = match up.child.policies {
-            true => policies_of(up, reqid, datapath).ok()?,
+            true => policies_of(up, reqid, spds).ok()?,
             false => PolicySet::default(),
         };
         let (connection, peer) = (up.connection.clone(), up.outbound.dst);
@@ -223,7 +231,7 @@ impl Children {
             self.by_sa.remove(&id);
             bench.datapath.remove_sa(id);
         }
-        self.leave_lineage(child.lineage, bench.datapath);
+        self.leave_lineage(child.lineage, &mut bench.spds());
         if why == Down::Replaced {
             self.retiring.push_back((bench.now.after(LINGER), child.inbound, child.spi_in));
         } else {
@@ -233,11 +241,11 @@ impl Children {
     }
 
     /// The last of a lineage takes the policies with it.
-    fn leave_lineage(&mut self, id: u32, datapath: &mut Datapath) {
+    fn leave_lineage(&mut self, id: u32, spds: &mut Spds<'_>) {
         let Some(lineage) = self.lineages.get_mut(&id) else { return };
         lineage.members = lineage.members.saturating_sub(1);
         if lineage.members == 0 {
-            lineage.policies.remove(datapath);
+            lineage.policies.remove(spds);
             let start = start_of(&lineage.remote);
             self.by_peer.remove(&(start, lineage.peer, id));
             self.by_reqid.remove(&(start, lineage.reqid, id));
@@ -287,7 +295,7 @@ impl Children {
 fn policies_of(
     up: &ChildUp,
     reqid: u32,
-    datapath: &mut Datapath,
+    spds: &mut Spds<'_>,
 ) -> Result<PolicySet, casemate_datapath::spd::InsertError> {
     let (protocol, mode) = (up.inbound.transform.protocol(), up.inbound.mode);
     let moves = up.inbound.encap.is_some() || mode == Mode::Transport;
@@ -300,5 +308,5 @@ fn policies_of(
     };
     let (out, inn) = (protect(template(&up.outbound)), protect(template(&up.inbound)));
     let rank = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
-    PolicySet::add(datapath, (&up.local, &up.remote), (&out, &inn), rank)
+    PolicySet::add(spds, (&up.local, &up.remote), (&out, &inn), rank)
 }

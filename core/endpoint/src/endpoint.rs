@@ -3,6 +3,7 @@
 use crate::Notice;
 use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
+use crate::policy::Spds;
 use crate::reqids::Reqids;
 use crate::traps::Traps;
 use alloc::collections::VecDeque;
@@ -42,8 +43,6 @@ pub struct Endpoint {
     spis: Spis,
     notices: VecDeque<Notice>,
     reqids: Reqids,
-    /// Counts changes of policies.
-    policy_changes: u64,
 }
 
 impl Endpoint {
@@ -60,7 +59,6 @@ impl Endpoint {
             spis,
             notices: VecDeque::new(),
             reqids: Reqids::default(),
-            policy_changes: 0,
         }
     }
 
@@ -140,8 +138,8 @@ impl Endpoint {
     }
 
     fn set_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
-        self.traps.clear(&mut self.datapath);
-        self.policy_changes = self.policy_changes.wrapping_add(1);
+        let Self { traps, datapath, notices, .. } = self;
+        traps.clear(&mut Spds { datapath, notices });
         let set = self.add_traps(connections);
         for (connection, child) in self.children.origins() {
             self.traps.came_up(&connection.name, &child.name);
@@ -150,13 +148,14 @@ impl Endpoint {
     }
 
     fn add_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, reqids, .. } = self;
+        let mut spds = Spds { datapath, notices };
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                let reqid = self.reqids.next();
-                self.traps.add(&mut self.datapath, connection, child, reqid)?;
+                traps.add(&mut spds, connection, child, reqids.next())?;
             }
             for shunt in &connection.shunts {
-                self.traps.add_shunt(&mut self.datapath, shunt)?;
+                traps.add_shunt(&mut spds, shunt)?;
             }
         }
         Ok(())
@@ -307,7 +306,6 @@ impl Endpoint {
                 }
             }
             Event::ChildDown { id, why } => {
-                self.policy_changes = self.policy_changes.wrapping_add(1);
                 let origin = self.children.origin(*id);
                 let (children, mut bench) = self.bench(means);
                 children.remove(*id, *why, &mut bench);
@@ -341,7 +339,6 @@ impl Endpoint {
     fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
         let known = self.children.inherited_reqid(up).or(up.child.reqid);
         let reqid = known.unwrap_or_else(|| self.reqids.next());
-        self.policy_changes = self.policy_changes.wrapping_add(1);
         let (children, mut bench) = self.bench(means);
         let installed = children.install(up, reqid, &mut bench);
         self.datapath.ask_again();
@@ -356,8 +353,8 @@ impl Endpoint {
     }
 
     fn bench<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, Bench<'b>) {
-        let Self { children, datapath, spis, .. } = self;
-        (children, Bench { datapath, spis, providers: means.providers, now: means.now })
+        let Self { children, datapath, notices, spis, .. } = self;
+        (children, Bench { datapath, notices, spis, providers: means.providers, now: means.now })
     }
 
     fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
@@ -391,11 +388,6 @@ impl Endpoint {
     /// How many inbound SPIs are taken: by SAs, and by those that are being negotiated.
     pub fn reserved_spis(&self) -> usize {
         self.spis.count()
-    }
-
-    /// Changes whenever policies do: routes that lead packets here have to follow.
-    pub const fn policy_changes(&self) -> u64 {
-        self.policy_changes
     }
 }
 

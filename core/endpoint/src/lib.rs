@@ -30,4 +30,4 @@ pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
 pub use housekeeping::housekeeping;
 pub use names::Named;
-pub use notice::{InstallError, Notice};
+pub use notice::{InstallError, Notice, PolicyChange};

@@ -2,7 +2,8 @@
 
 use crate::children::NotInstalled;
 use alloc::sync::Arc;
-use casemate_datapath::AddSaError;
+use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::Event;
 use casemate_ike::config::{Child, Connection};
 use core::fmt;
@@ -14,6 +15,8 @@ pub enum Notice {
     Ike(Event),
     /// Something that the data path tells.
     Datapath(casemate_datapath::Event),
+    /// A policy: routes that lead packets here have to follow. Told before what it came or went with.
+    Policy(PolicyChange),
     /// A Child SA could not be installed, and is closed again.
     NotInstalled {
         /// The connection.
@@ -22,6 +25,27 @@ pub enum Notice {
         child: Arc<Child>,
         /// Why.
         why: InstallError,
+    },
+}
+
+/// A policy that came or went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyChange {
+    /// It came, after all others of its direction and priority.
+    Added {
+        /// Whose SPD it is in.
+        direction: Direction,
+        /// Its name there.
+        id: PolicyId,
+        /// What it says.
+        policy: Policy,
+    },
+    /// It went.
+    Removed {
+        /// Whose SPD it was in.
+        direction: Direction,
+        /// Its name there.
+        id: PolicyId,
     },
 }
 

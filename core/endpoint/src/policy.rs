@@ -1,11 +1,33 @@
 //! The policies of a Child SA: one for each pair of its selectors, in both directions (RFC 4301 section 4.4.1).
 
+use crate::{Notice, PolicyChange};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, InsertError, Policy, PolicyId, Template};
 use casemate_datapath::{Datapath, Direction};
 use casemate_ike::{Traffic, selector};
 use casemate_sa::{AddrRange, Selector};
 use core::net::IpAddr;
+
+/// The SPDs, and who is told of what changes in them.
+pub(crate) struct Spds<'s> {
+    pub(crate) datapath: &'s mut Datapath,
+    pub(crate) notices: &'s mut VecDeque<Notice>,
+}
+
+impl Spds<'_> {
+    fn add(&mut self, direction: Direction, policy: Policy) -> Result<PolicyId, InsertError> {
+        let id = self.datapath.add_policy(direction, policy.clone())?;
+        self.notices.push_back(Notice::Policy(PolicyChange::Added { direction, id, policy }));
+        Ok(id)
+    }
+
+    fn remove(&mut self, direction: Direction, id: PolicyId) {
+        if self.datapath.remove_policy(direction, id).is_some() {
+            self.notices.push_back(Notice::Policy(PolicyChange::Removed { direction, id }));
+        }
+    }
+}
 
 /// Policies that stand or fall together.
 #[derive(Debug, Default)]
@@ -52,7 +74,7 @@ impl PolicySet {
     /// Adds policies for all pairs of `local` and `remote`. `out` and `inn` are the templates of both directions, or the
     /// action without any. Nothing is added if one is refused.
     pub(crate) fn add(
-        datapath: &mut Datapath,
+        spds: &mut Spds<'_>,
         (local, remote): (&[Traffic], &[Traffic]),
         actions: (&Action, &Action),
         rank: impl Fn(&Selector) -> u32,
@@ -66,10 +88,10 @@ impl PolicySet {
                 [(Direction::Outbound, out, actions.0), (Direction::Inbound, inn, actions.1)]
             {
                 let policy = Policy { selector, action: action.clone(), priority: rank(&selector) };
-                match datapath.add_policy(direction, policy) {
+                match spds.add(direction, policy) {
                     Ok(id) => set.0.push((direction, id)),
                     Err(error) => {
-                        set.remove(datapath);
+                        set.remove(spds);
                         return Err(error);
                     }
                 }
@@ -78,9 +100,9 @@ impl PolicySet {
         Ok(set)
     }
 
-    pub(crate) fn remove(&mut self, datapath: &mut Datapath) {
+    pub(crate) fn remove(&mut self, spds: &mut Spds<'_>) {
         for (direction, id) in self.0.drain(..) {
-            datapath.remove_policy(direction, id);
+            spds.remove(direction, id);
         }
     }
 

@@ -1,11 +1,10 @@
 //! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
 
-use crate::policy::{PolicySet, Purpose, priority, protect};
+use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_datapath::Datapath;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
 use casemate_ike::{Traffic, TrafficTemplate};
@@ -40,7 +39,7 @@ impl Traps {
     /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
     pub(crate) fn add(
         &mut self,
-        datapath: &mut Datapath,
+        spds: &mut Spds<'_>,
         connection: &Arc<Connection>,
         child: &Arc<Child>,
         reqid: u32,
@@ -55,7 +54,7 @@ impl Traps {
         let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
         let action = protect(template);
         let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-        let policies = PolicySet::add(datapath, (&local, &remote), (&action, &action), rank)?;
+        let policies = PolicySet::add(spds, (&local, &remote), (&action, &action), rank)?;
         let (connection, child) = (connection.clone(), child.clone());
         let place = self.traps.len();
         self.by_policy.extend(policies.outbound().map(|policy| (policy, place)));
@@ -65,7 +64,7 @@ impl Traps {
     }
 
     /// Adds what passes or is dropped.
-    pub(crate) fn add_shunt(&mut self, datapath: &mut Datapath, shunt: &Shunt) -> Result<(), InsertError> {
+    pub(crate) fn add_shunt(&mut self, spds: &mut Spds<'_>, shunt: &Shunt) -> Result<(), InsertError> {
         let every = [AddrRange::ANY_V4, AddrRange::ANY_V6];
         let fill = |templates: &[TrafficTemplate]| -> Vec<Traffic> {
             let each = |ts: &TrafficTemplate| match ts.addrs {
@@ -77,16 +76,16 @@ impl Traps {
         let action = if shunt.passes { Action::Bypass } else { Action::Discard };
         let rank = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
         let sides = (&*fill(&shunt.local_ts), &*fill(&shunt.remote_ts));
-        self.shunts.push(PolicySet::add(datapath, sides, (&action, &action), rank)?);
+        self.shunts.push(PolicySet::add(spds, sides, (&action, &action), rank)?);
         Ok(())
     }
 
     /// Removes everything.
-    pub(crate) fn clear(&mut self, datapath: &mut Datapath) {
+    pub(crate) fn clear(&mut self, spds: &mut Spds<'_>) {
         self.by_policy.clear();
         self.by_name.clear();
         let traps = self.traps.drain(..).map(|trap| trap.policies);
-        traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(datapath));
+        traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(spds));
     }
 
     /// What a packet asks for that met a trap, the first time: connection, child, and the packet.

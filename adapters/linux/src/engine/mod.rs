@@ -59,10 +59,6 @@ pub struct Engine {
     ledger: Option<Ledger>,
     signals: Signals,
     last_tick: Instant,
-    /// The state of the policies that the system follows.
-    followed: u64,
-    /// Peers of Child SAs, for reverse path filters.
-    peers: Vec<IpAddr>,
     _sinks: Sinks,
 }
 
@@ -105,8 +101,6 @@ impl Engine {
             dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
             last_tick: Instant::ZERO,
-            followed: 0,
-            peers: Vec::new(),
             home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
             tun,
             live,
@@ -134,6 +128,9 @@ impl Engine {
             }
             if next() {
                 self.outbound_round(now)?;
+            }
+            if next() {
+                self.live.note_addresses();
             }
             let Self { receivers, ports, ike, home, buffers, entry, tun, .. } = self;
             for receiver in receivers {
@@ -191,12 +188,13 @@ impl Engine {
         &mut self.home
     }
 
-    /// Waits for something to do. Signals, attendant, TUN, receivers, ports, ports of IKE, in this order.
+    /// Waits for something to do. Signals, attendant, TUN, addresses, receivers, ports, ports of IKE, in this order.
     fn wait(&self, attendant: &dyn Attendant) -> Result<ArrayVec<bool, 32>, Error> {
         let mut fds: ArrayVec<BorrowedFd<'_>, 32> = ArrayVec::new();
         fds.push(self.signals.as_fd());
         fds.push(attendant.wake());
         fds.push(self.tun.as_fd());
+        fds.push(self.live.as_fd());
         let ike = self.ike.iter().flat_map(|ike| &ike.0).map(AsFd::as_fd);
         let others = self.receivers.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
         // Two receivers, two ports of IKE, and eight ports of two IP versions at most: `EncapPorts` of the data path.
@@ -251,17 +249,18 @@ impl Engine {
             self.home.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
         }
         self.home.with(Endpoint::serve);
+        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
+        notices.iter().for_each(|notice| self.heed(notice, attendant));
+        if let Err(error) = self.live.settle() {
+            attendant.trouble(format!("the system does not follow the policies: {error}"));
+        }
+        // A peer may use a Child SA as soon as it hears of it: what leads there stands before.
         self.send_letters(&mut |what| attendant.trouble(what));
         let datapath = self.home.endpoint.datapath_mut();
         let (sealed, unreserved) = self.exit.take_tally();
         let kept = self.ledger.as_mut().and_then(|ledger| ledger.keep(datapath, sealed, unreserved));
         if let Some(Err(error)) = kept {
             attendant.trouble(format!("counters could not be written down: {error}"));
-        }
-        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
-        notices.iter().for_each(|notice| self.heed(notice, attendant));
-        if let Err(error) = self.follow_policies() {
-            attendant.trouble(format!("the system does not follow the policies: {error}"));
         }
         // Whoever is told that something stands may use it at once.
         notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
@@ -285,47 +284,23 @@ impl Engine {
         }
     }
 
-    /// Does in the system what Child SAs and virtual addresses ask for.
+    /// Notes what the system has to follow, and listens where Child SAs receive.
     fn heed(&mut self, notice: &Notice, attendant: &mut dyn Attendant) {
-        let Notice::Ike(event) = notice else { return };
-        match event {
-            Event::ChildUp(up) => {
-                self.entry.listen(up.inbound.dst);
-                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
-                    self.exit.settle_idents();
-                }
-                if !self.peers.contains(&up.outbound.dst) {
-                    self.peers.push(up.outbound.dst);
-                }
-            }
-            Event::Assigned { what, .. } => {
-                for addr in &what.addrs {
-                    if let Err(error) = self.live.add_address(*addr) {
-                        attendant.trouble(error.to_string());
+        match notice {
+            Notice::Policy(change) => self.live.note_policy(change),
+            Notice::Ike(event) => {
+                if let Event::ChildUp(up) = event {
+                    self.entry.listen(up.inbound.dst);
+                    if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
+                        self.exit.settle_idents();
                     }
                 }
-                // Its routes may prefer the new address as their source.
-                self.followed = self.followed.wrapping_sub(1);
-            }
-            Event::Unassigned { addrs, .. } => {
-                for addr in addrs {
-                    if let Err(error) = self.live.remove_address(*addr) {
-                        attendant.trouble(error.to_string());
-                    }
+                if let Err(error) = self.live.note_event(event) {
+                    attendant.trouble(error.to_string());
                 }
             }
-            _ => {}
+            Notice::Datapath(_) | Notice::NotInstalled { .. } => {}
         }
-    }
-
-    /// Leads traffic where the policies say, if they have changed.
-    fn follow_policies(&mut self) -> Result<(), Error> {
-        let changes = self.home.endpoint.policy_changes();
-        if changes == self.followed {
-            return Ok(());
-        }
-        self.followed = changes;
-        self.live.follow(self.home.endpoint.datapath(), &self.peers)
     }
 
     fn tick(&mut self, now: Instant) {

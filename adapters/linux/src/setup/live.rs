@@ -1,132 +1,269 @@
 //! What was changed in the system, kept in step with policies and addresses that come and go.
 
-use super::{Plan, Wanted, loosened, routes, script_of};
-use crate::guard;
-use crate::journal::{Journal, Undo, sysctl_path};
-use crate::netlink::Netlink;
-use crate::route::{Numbers, Route, Rule};
+use super::peers::Peers;
+use super::scheme::Scheme;
+use super::{Change, Plan, loosening, set_parameter};
+use crate::guard::Update;
+use crate::journal::{Journal, Undo};
+use crate::netfilter::Netfilter;
+use crate::netlink::{AddressWatch, Netlink};
+use crate::route::{Numbers, Prefix, Route, Rule, Way};
+use crate::tun::Tun;
 use crate::{Error, nft};
-use casemate_datapath::spd::Policy;
-use casemate_datapath::{Datapath, Direction};
+use casemate::PolicyChange;
+use casemate_ike::{ChildId, Event};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The changes that stand. Dropping it takes them back.
 pub struct Live {
     journal: Journal,
     netlink: Netlink,
-    tun: String,
-    tun_mtu: usize,
+    /// Nothing where the kernel has no nftables.
+    netfilter: Option<Netfilter>,
+    watch: AddressWatch,
+    tun: u32,
     numbers: Numbers,
-    encap_ports: Vec<u16>,
-    routes: Vec<Route>,
+    scheme: Scheme,
+    /// The routes that stand.
+    routes: BTreeMap<Prefix, Way>,
+    /// The rules that stand.
     rules: Vec<Rule>,
-    guard: String,
+    peers: Peers,
+    /// Peers for whom reverse path filters were not looked at yet.
+    new_peers: BTreeSet<IpAddr>,
+    /// Interfaces whose reverse path filters are in order.
+    loosened: BTreeSet<u32>,
+    /// Something has changed since the system was last in step.
+    behind: bool,
+    /// An address of ours has.
+    moved: bool,
 }
 
 impl Live {
-    /// What an applied plan has made, of an instance that serves IKE at `encap_ports`.
-    pub fn new(plan: &Plan, wanted: &Wanted<'_>, journal: Journal, netlink: Netlink) -> Self {
-        let mut live = Self {
-            journal,
-            netlink,
-            tun: wanted.tun.into(),
-            tun_mtu: wanted.tun_mtu,
-            numbers: wanted.numbers,
-            encap_ports: wanted.encap_ports.into(),
-            routes: Vec::new(),
-            rules: Vec::new(),
-            guard: script_of(wanted),
-        };
-        for change in plan.changes() {
+    /// What an applied plan has made.
+    pub fn new(plan: Plan, tun: &Tun, journal: Journal, netlink: Netlink) -> Result<Self, Error> {
+        let Plan { changes, numbers, mut scheme } = plan;
+        scheme.guard.settle();
+        scheme.ways.take_touched();
+        let (mut routes, mut rules) = (BTreeMap::new(), Vec::new());
+        for change in changes {
             match change {
-                super::Change::Route(route) => live.routes.push(route.clone()),
-                super::Change::Rule(rule) => live.rules.push(*rule),
+                Change::Route(route) => drop(routes.insert(route.dst, route.way)),
+                Change::Rule(rule) => rules.push(rule),
                 _ => {}
             }
         }
-        live
+        Ok(Self {
+            journal,
+            netlink,
+            netfilter: Netfilter::open().ok(),
+            watch: AddressWatch::open()?,
+            tun: tun.index(),
+            numbers,
+            scheme,
+            routes,
+            rules,
+            peers: Peers::default(),
+            new_peers: BTreeSet::new(),
+            loosened: BTreeSet::new(),
+            behind: false,
+            // One may have come between the plan and now.
+            moved: true,
+        })
     }
 
-    /// Follows the policies of a data path. What is new comes before what is gone goes.
-    pub(crate) fn follow(&mut self, datapath: &Datapath, peers: &[IpAddr]) -> Result<(), Error> {
-        let of = |direction| -> Vec<Policy> {
-            datapath.policies(direction).map(|(_, policy)| policy.clone()).collect()
-        };
-        let (outbound, inbound) = (of(Direction::Outbound), of(Direction::Inbound));
-        let (outbound, inbound): (Vec<&Policy>, Vec<&Policy>) =
-            (outbound.iter().collect(), inbound.iter().collect());
-        let (tun, ports) = (self.tun.clone(), self.encap_ports.clone());
-        let wanted = Wanted {
-            tun: &tun,
-            tun_mtu: self.tun_mtu,
-            numbers: self.numbers,
-            outbound: &outbound,
-            inbound: &inbound,
-            encap_ports: &ports,
-            peers,
-        };
-        let new = routes(&wanted, &self.netlink.addresses()?);
-        self.follow_guard(&wanted)?;
-        for change in loosened(&wanted, &new, &mut self.netlink)? {
-            if let super::Change::Sysctl { name, value } = change {
-                let path = sysctl_path(&name);
-                let failed = |error| Error::new(format!("sysctl {name}"), error);
-                let before = std::fs::read_to_string(&path).map_err(failed)?;
-                self.journal.note(Undo::Sysctl { name: name.clone(), value: before.trim().into() })?;
-                std::fs::write(path, value).map_err(failed)?;
-            }
+    /// Addresses of this host came or went: [`as_fd`](AsFd::as_fd) is readable.
+    pub(crate) fn note_addresses(&mut self) {
+        if self.watch.has_news() {
+            (self.behind, self.moved) = (true, true);
         }
-        self.follow_routes(new)
     }
 
-    fn follow_guard(&mut self, wanted: &Wanted<'_>) -> Result<(), Error> {
-        let script = script_of(wanted);
-        if script != self.guard {
-            // In one transaction: there is no moment without a filter. The first line makes the second one right in any case.
-            let table = guard::table_name(&self.tun);
-            nft::run(&format!("table inet {table} {{ }}\ndelete table inet {table}\n{script}"))?;
-            self.guard = script;
+    /// A policy came or went.
+    pub(crate) fn note_policy(&mut self, change: &PolicyChange) {
+        self.behind = true;
+        match change {
+            PolicyChange::Added { direction, id, policy } => self.scheme.add(*direction, *id, policy),
+            PolicyChange::Removed { direction, id } => self.scheme.remove(*direction, *id),
+        }
+    }
+
+    /// Something that IKE tells: peers come, go and move, and virtual addresses too.
+    pub(crate) fn note_event(&mut self, event: &Event) -> Result<(), Error> {
+        match event {
+            Event::ChildUp(up) => self.note_peer(up.id, up.outbound.dst),
+            Event::ChildDown { id, .. } => self.peers.remove(*id),
+            Event::Moved { children, path, .. } => {
+                children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
+            }
+            Event::Assigned { what, .. } => return self.change_addresses(&what.addrs, Netlink::add_address),
+            Event::Unassigned { addrs, .. } => return self.change_addresses(addrs, Netlink::remove_address),
+            _ => {}
         }
         Ok(())
     }
 
-    fn follow_routes(&mut self, new: Vec<Route>) -> Result<(), Error> {
-        let failed = |route: &Route, error| Error::new(format!("`{route}`"), error);
-        // A route to the same destination has to make room first: the kernel takes one of each.
-        let stays = |old: &Route| new.contains(old);
-        for old in self.routes.iter().filter(|old| !stays(old)) {
-            old.remove(&mut self.netlink).or_else(gone).map_err(|error| failed(old, error))?;
+    fn note_peer(&mut self, child: ChildId, peer: IpAddr) {
+        if self.peers.add(child, peer) {
+            self.behind = true;
+            self.new_peers.insert(peer);
         }
-        self.routes.retain(stays);
-        for route in new {
-            if !self.routes.contains(&route) {
-                self.journal.note_once(Undo::Route(route.clone()))?;
-                route.add(&mut self.netlink).or_else(there).map_err(|error| failed(&route, error))?;
-                self.routes.push(route);
+    }
+
+    /// Gives the TUN interface virtual addresses, or takes them away.
+    fn change_addresses(
+        &mut self,
+        addrs: &[IpAddr],
+        change: fn(&mut Netlink, u32, IpAddr, u8) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // Routes may prefer other addresses now.
+        (self.behind, self.moved) = (true, true);
+        let len = |addr: &IpAddr| if addr.is_ipv4() { 32 } else { 128 };
+        addrs
+            .iter()
+            .map(|addr| change(&mut self.netlink, self.tun, *addr, len(addr)))
+            .fold(Ok(()), Result::and)
+    }
+
+    /// Makes the system as it should be. What failed is tried again with the next change.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.behind) {
+            return Ok(());
+        }
+        let addressed = self.settle_addresses();
+        let guarded = self.settle_guard();
+        let changed = self.changed_ways();
+        let loose = self.loosen(&changed);
+        let led = self.settle_routes(changed);
+        addressed.and(guarded).and(loose).and(led).and(self.settle_rules())
+    }
+
+    fn settle_addresses(&mut self) -> Result<(), Error> {
+        if self.moved {
+            self.scheme.ways.set_addresses(self.netlink.addresses()?);
+            self.moved = false;
+        }
+        Ok(())
+    }
+
+    fn settle_guard(&mut self) -> Result<(), Error> {
+        let anew = self.scheme.guard.is_other();
+        let update = self.scheme.guard_update();
+        let done = self.update_guard(&update);
+        if done.is_ok() {
+            return Ok(());
+        }
+        self.scheme.guard.distrust();
+        if anew {
+            return done;
+        }
+        // Somebody else has changed or removed our table.
+        let update = self.scheme.guard_update();
+        self.update_guard(&update).inspect_err(|_| self.scheme.guard.distrust())
+    }
+
+    fn update_guard(&mut self, update: &Update) -> Result<(), Error> {
+        if !update.script.is_empty() {
+            nft::run(&update.script)?;
+        }
+        if update.elements.is_empty() {
+            return Ok(());
+        }
+        let table = self.scheme.guard.table();
+        let Some(netfilter) = &mut self.netfilter else {
+            return Err(Error::other("nftables", "the kernel has none"));
+        };
+        netfilter
+            .change(&table, &update.elements)
+            .map_err(|error| Error::new(format!("elements of nftables table {table}"), error))
+    }
+
+    /// The destinations whose routes are not as they should be, with their ways.
+    fn changed_ways(&mut self) -> Vec<(Prefix, Option<Way>)> {
+        let touched = self.scheme.ways.take_touched().into_iter();
+        let ways = touched.map(|dst| (dst, self.scheme.ways.way(dst)));
+        ways.filter(|(dst, way)| self.routes.get(dst) != way.as_ref()).collect()
+    }
+
+    /// Looks at reverse path filters where a peer is new, or is a protected destination since now.
+    fn loosen(&mut self, changed: &[(Prefix, Option<Way>)]) -> Result<(), Error> {
+        let mut peers = std::mem::take(&mut self.new_peers);
+        peers.retain(|peer| peer.is_ipv4() && self.scheme.ways.leads_in_to(*peer));
+        let led_in = changed.iter().filter(|(dst, way)| dst.is_ipv4() && matches!(way, Some(Way::Into(..))));
+        let ranges = led_in.map(|(dst, _)| dst.range());
+        peers.extend(ranges.flat_map(|range| self.peers.within(range.first()..=range.last())));
+        let mut outcome = Ok(());
+        for peer in peers {
+            let done = self.loosen_to(peer);
+            if done.is_err() {
+                self.new_peers.insert(peer);
             }
+            outcome = outcome.and(done);
         }
+        outcome
+    }
+
+    fn loosen_to(&mut self, peer: IpAddr) -> Result<(), Error> {
+        let index = self.netlink.interface_to(peer, self.numbers.mark)?;
+        let Some(index) = index.filter(|index| !self.loosened.contains(index)) else { return Ok(()) };
+        let name = self.netlink.link_at(index)?.name;
+        if let Some(Change::Sysctl { name, value }) = loosening(&name, &name) {
+            set_parameter(&name, value, &mut self.journal)?;
+        }
+        self.loosened.insert(index);
+        Ok(())
+    }
+
+    /// What is new comes before what is gone goes. One that fails does not stand in the way of others.
+    fn settle_routes(&mut self, changed: Vec<(Prefix, Option<Way>)>) -> Result<(), Error> {
+        let (come, go): (Vec<_>, Vec<_>) = changed.into_iter().partition(|(_, way)| way.is_some());
+        let mut outcome = Ok(());
+        for (dst, way) in come.into_iter().chain(go) {
+            let done = self.settle_route(dst, way);
+            if done.is_err() {
+                self.scheme.ways.touch(dst);
+            }
+            outcome = outcome.and(done);
+        }
+        outcome
+    }
+
+    fn settle_route(&mut self, dst: Prefix, way: Option<Way>) -> Result<(), Error> {
+        let table = self.numbers.table;
+        if let Some(way) = way {
+            let route = Route { dst, table, way };
+            route
+                .set(self.tun, &mut self.netlink)
+                .map_err(|error| Error::new(format!("`{route}`"), error))?;
+            self.routes.insert(dst, route.way);
+        } else if let Some(way) = self.routes.get(&dst).cloned() {
+            let route = Route { dst, table, way };
+            let failed = |error| Error::new(format!("removal of `{route}`"), error);
+            route.remove(self.tun, &mut self.netlink).or_else(gone).map_err(failed)?;
+            self.routes.remove(&dst);
+        }
+        Ok(())
+    }
+
+    /// A rule stays, once it is needed.
+    fn settle_rules(&mut self) -> Result<(), Error> {
         for v4 in [true, false] {
             let rule = Rule { v4, numbers: self.numbers };
-            let needed = self.routes.iter().any(|route| route.dst.is_ipv4() == v4);
-            if needed && !self.rules.contains(&rule) {
-                self.journal.note_once(Undo::Rule(rule))?;
+            if self.scheme.ways.leads_in(v4) && !self.rules.contains(&rule) {
+                self.journal.note(Undo::Rule(rule))?;
                 rule.add(&mut self.netlink).map_err(|error| Error::new(format!("`{rule}`"), error))?;
                 self.rules.push(rule);
             }
         }
         Ok(())
     }
+}
 
-    /// Gives the TUN interface a virtual address.
-    pub(crate) fn add_address(&mut self, addr: IpAddr) -> Result<(), Error> {
-        let index = self.netlink.link(&self.tun)?.index;
-        self.netlink.add_address(index, addr, if addr.is_ipv4() { 32 } else { 128 })
-    }
-
-    /// Takes a virtual address away.
-    pub(crate) fn remove_address(&mut self, addr: IpAddr) -> Result<(), Error> {
-        let index = self.netlink.link(&self.tun)?.index;
-        self.netlink.remove_address(index, addr, if addr.is_ipv4() { 32 } else { 128 })
+impl AsFd for Live {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
     }
 }
 
@@ -138,7 +275,5 @@ fn gone(error: std::io::Error) -> std::io::Result<()> {
     }
 }
 
-/// What is there already need not be added.
-fn there(error: std::io::Error) -> std::io::Result<()> {
-    if error.raw_os_error() == Some(libc::EEXIST) { Ok(()) } else { Err(error) }
-}
+#[cfg(test)]
+mod tests;

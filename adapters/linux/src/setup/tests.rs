@@ -1,6 +1,6 @@
 use super::*;
-use casemate_datapath::spd::{Bundle, Template};
-use casemate_sa::{Mode, Protocol, Selector};
+use casemate_datapath::spd::{Action, Bundle, PolicyTable, Template};
+use casemate_sa::{AddrRange, Mode, Protocol, Selector};
 
 const NUMBERS: Numbers = Numbers { mark: 7, table: 8, priority: 9 };
 
@@ -24,15 +24,25 @@ fn protect(src: Option<&str>) -> Action {
     }))
 }
 
-fn wanted<'a>(outbound: &'a [&'a Policy]) -> Wanted<'a> {
+fn wanted<'a>(outbound: &'a [(PolicyId, &'a Policy)]) -> Wanted<'a> {
     let (inbound, encap_ports, peers) = (&[][..], &[][..], &[][..]);
     Wanted { tun: "tun5", tun_mtu: 1400, numbers: NUMBERS, outbound, inbound, encap_ports, peers }
 }
 
+/// The policies in a table, by their names and in their order.
+fn table(policies: &[Policy]) -> PolicyTable {
+    let mut table = PolicyTable::new(100, 1);
+    for policy in policies {
+        table.insert(policy.clone()).unwrap();
+    }
+    table
+}
+
 fn planned(policies: &[Policy], addresses: &[&str]) -> Vec<String> {
-    let policies: Vec<&Policy> = policies.iter().collect();
-    let addresses: Vec<IpAddr> = addresses.iter().map(|addr| addr.parse().unwrap()).collect();
-    routes(&wanted(&policies), &addresses).iter().map(ToString::to_string).collect()
+    let table = table(policies);
+    let policies: Vec<_> = table.iter().collect();
+    let addresses = addresses.iter().map(|addr| addr.parse().unwrap()).collect();
+    Scheme::new(&wanted(&policies), addresses).routes(NUMBERS.table).map(|route| route.to_string()).collect()
 }
 
 #[test]
@@ -80,6 +90,19 @@ fn what_passes_in_any_case_goes_past() {
 }
 
 #[test]
+fn of_policies_for_one_destination_the_first_says_how() {
+    let addresses = ["192.0.2.1", "10.1.0.1"];
+    let narrow = policy("10.1.0.0/16", "10.2.0.0/16", protect(None));
+    let wide = policy("0.0.0.0/0", "10.2.0.0/16", protect(None));
+    let route = |src| format!("ip -4 route add 10.2.0.0/16 dev tun5 table 8 src {src}");
+    assert_eq!(planned(&[narrow.clone(), wide.clone()], &addresses), [route("10.1.0.1")]);
+    assert_eq!(planned(&[wide.clone(), narrow], &addresses), [route("192.0.2.1")]);
+    let bypass = policy("0.0.0.0/0", "10.2.0.0/16", Action::Bypass);
+    assert_eq!(planned(&[bypass.clone(), wide.clone()], &addresses), [""; 0]);
+    assert_eq!(planned(&[wide, bypass], &addresses), [route("192.0.2.1")]);
+}
+
+#[test]
 fn every_change_is_shown_as_a_command() {
     let show = |change: Change| change.to_string();
     assert_eq!(
@@ -98,8 +121,8 @@ fn every_change_is_shown_as_a_command() {
 
 #[test]
 fn rules_come_last_and_only_for_versions_that_are_led_in() {
-    let policies = [policy("10.1.0.0/16", "10.2.0.0/16", protect(None))];
-    let policies: Vec<&Policy> = policies.iter().collect();
+    let table = table(&[policy("10.1.0.0/16", "10.2.0.0/16", protect(None))]);
+    let policies: Vec<_> = table.iter().collect();
     let Ok(mut netlink) = Netlink::open() else { return };
     let plan = Plan::new(&wanted(&policies), &mut netlink).unwrap();
     let kinds: Vec<_> = plan.changes().iter().map(std::mem::discriminant).collect();

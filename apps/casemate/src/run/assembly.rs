@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::providers::providers;
 use crate::xfrm::{self, XfrmFile};
 use casemate_crypto::{EspSuite, Provider, Providers};
-use casemate_datapath::spd::{Action, Bundle, Policy, Template};
+use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, Template};
 use casemate_datapath::{Config, Datapath, Direction, SaId, Unmatched, pmtu};
 use casemate_linux::DummyTraffic;
 use casemate_linux::counters::Opened;
@@ -153,8 +153,8 @@ impl Assembly {
     }
 
     /// The policies of one direction, the first that decides first.
-    pub(super) fn policies(&self, direction: Direction) -> Vec<&Policy> {
-        self.datapath.policies(direction).map(|(_, policy)| policy).collect()
+    pub(super) fn policies(&self, direction: Direction) -> Vec<(PolicyId, &Policy)> {
+        self.datapath.policies(direction).collect()
     }
 
     /// Dummy packets for every outbound ESP SA, up to the length that the host's own packets may have. An SA that stands

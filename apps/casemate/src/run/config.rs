@@ -126,7 +126,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     endpoint.tell_keys(tables.is_some());
     let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
     let tun = plan.apply(&mut journal, &mut netlink, &mut warn).map_err(Failure::failed)?;
-    let live = Live::new(&plan, &wanted, journal, netlink);
+    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
     let control = Control::open(&instance).map_err(Failure::failed)?;
     let keyring = Rc::new(Keyring::empty());

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a client may take to write, or to read.
+/// How long a client may take for its request, and to read what it is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// More clients at a time are turned away.
 const MAX_CLIENTS: usize = 32;
@@ -98,15 +98,30 @@ fn serve(listener: &UnixListener, bell: &Arc<UnixStream>, requests: &Sender<(Req
     }
 }
 
+/// What a client writes until its time is over, however slowly it writes.
+struct InTime<'c> {
+    client: &'c UnixStream,
+    end: Instant,
+}
+
+impl Read for InTime<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        // A time limit of zero would be none.
+        self.client.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.client.read(buffer) }
+    }
+}
+
 fn talk(
     mut client: &UnixStream,
     mut bell: &UnixStream,
     requests: &Sender<(Request, Reply)>,
 ) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
-    BufReader::new(client.take(MAX_REQUEST)).read_line(&mut line)?;
+    let in_time = InTime { client, end: Instant::now() + PATIENCE };
+    BufReader::new(in_time.take(MAX_REQUEST)).read_line(&mut line)?;
     let Some(request) = Request::from_line(&line) else { return Ok(()) };
     let (sender, lines) = sync_channel(MAX_WAITING);
     // The loop is gone when the bell or the other end of the channel is.

@@ -10,6 +10,7 @@ pub(super) fn of(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
     match notice {
         Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
         Notice::Ike(event) => of_ike(event),
+        Notice::Policy(_) => None,
         Notice::NotInstalled { connection, child, why } => {
             Some(format!("{}/{}: the Child SA could not be installed: {why}", connection.name, child.name))
         }

@@ -1,0 +1,192 @@
+//! Elements of nftables sets, over an nfnetlink socket: single ones come and go without the program `nft`.
+//!
+//! A message that adds or removes elements, wrapped in a batch; a batch is one transaction, of which the kernel takes all or
+//! nothing. The formats are those of `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`.
+
+use crate::guard::SetChange;
+use netlink_sys::{Socket, SocketAddr, protocols};
+use std::io;
+
+/// The subsystem in the upper half of a message's type.
+const NFTABLES: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
+/// Attributes of a message about elements, of their list, of one of them, and of its key.
+const ELEM_LIST_TABLE: u16 = 1;
+const ELEM_LIST_SET: u16 = 2;
+const ELEM_LIST_ELEMENTS: u16 = 3;
+const LIST_ELEM: u16 = 1;
+const ELEM_KEY: u16 = 1;
+const DATA_VALUE: u16 = 1;
+
+/// Elements in one message: their list is one attribute, whose length has 16 bits.
+const MESSAGE: usize = 256;
+/// Messages in one batch, far below what a socket takes by default.
+const BATCH: usize = 8;
+/// Length of a netlink header, and where its sequence number is.
+const HEADER: usize = 16;
+
+/// A connection to nftables, in the network namespace that it was opened in.
+pub(crate) struct Netfilter {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// Elements of one set that come, or that go.
+struct Elements<'a> {
+    set: &'a str,
+    come: bool,
+    keys: &'a [Vec<u8>],
+}
+
+impl Netfilter {
+    /// Opens a connection.
+    pub(crate) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(protocols::NETLINK_NETFILTER)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // The kernel has answered when it has taken a batch, so there is nothing to wait for.
+        socket.set_non_blocking(true)?;
+        // Answers need not hold what was asked.
+        socket.set_cap_ack(true)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Changes sets of a table. If it fails, a part of a long list of changes may have been made.
+    pub(crate) fn change(&mut self, table: &str, changes: &[SetChange]) -> io::Result<()> {
+        let messages: Vec<Elements<'_>> = changes.iter().flat_map(Elements::of).collect();
+        messages.chunks(BATCH).try_for_each(|messages| self.transact(table, messages))
+    }
+
+    fn transact(&mut self, table: &str, messages: &[Elements<'_>]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let first = self.sequence.wrapping_add(1);
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
+        for elements in messages {
+            let (kind, flags) = match elements.come {
+                true => (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE),
+                false => (libc::NFT_MSG_DELSETELEM, 0),
+            };
+            let (kind, flags) = (NFTABLES << 8 | kind as u16, (flags | libc::NLM_F_ACK) as u16);
+            self.message(&mut bytes, kind, flags, (libc::NFPROTO_INET, 0), |bytes| {
+                elements.write(table, bytes)
+            });
+        }
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
+        self.socket.send(&bytes, 0)?;
+        self.hear(first, messages.len())
+    }
+
+    /// Takes this many acknowledgements of messages that are numbered from `first` on.
+    fn hear(&self, first: u32, mut awaited: usize) -> io::Result<()> {
+        while awaited > 0 {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            let mut rest = bytes.as_slice();
+            while let Some(answer) = Answer::take(&mut rest) {
+                // What is left of a batch that failed is older.
+                if answer.sequence.wrapping_sub(first) > self.sequence.wrapping_sub(first) {
+                    continue;
+                }
+                answer.result?;
+                awaited = awaited.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a message: the header of netlink, the one of netfilter, and attributes.
+    fn message(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        kind: u16,
+        flags: u16,
+        (family, resource): (libc::c_int, u16),
+        attributes: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let start = bytes.len();
+        bytes.extend([0; 4]);
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        bytes.extend(self.sequence.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend([family as u8, libc::NFNETLINK_V0 as u8]);
+        bytes.extend(resource.to_be_bytes());
+        attributes(bytes);
+        let len = bytes.len().saturating_sub(start) as u32;
+        overwrite(bytes, start, &len.to_ne_bytes());
+    }
+}
+
+impl<'a> Elements<'a> {
+    /// A change in messages. What is new comes before what is gone goes.
+    fn of(change: &'a SetChange) -> impl Iterator<Item = Self> {
+        let SetChange { set, add, remove } = change;
+        let part =
+            |come, keys: &'a Vec<Vec<u8>>| keys.chunks(MESSAGE).map(move |keys| Self { set, come, keys });
+        part(true, add).chain(part(false, remove))
+    }
+
+    fn write(&self, table: &str, bytes: &mut Vec<u8>) {
+        attribute(bytes, ELEM_LIST_TABLE, |bytes| string(bytes, table));
+        attribute(bytes, ELEM_LIST_SET, |bytes| string(bytes, self.set));
+        nested(bytes, ELEM_LIST_ELEMENTS, |bytes| {
+            for key in self.keys {
+                nested(bytes, LIST_ELEM, |bytes| {
+                    nested(bytes, ELEM_KEY, |bytes| {
+                        attribute(bytes, DATA_VALUE, |bytes| bytes.extend(key));
+                    });
+                });
+            }
+        });
+    }
+}
+
+fn string(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend(text.bytes().chain([0]));
+}
+
+fn nested(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    attribute(bytes, kind | libc::NLA_F_NESTED as u16, value);
+}
+
+/// Length, kind and value, filled up to whole words; the length says where the value ends.
+fn attribute(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = bytes.len();
+    bytes.extend([0; 2]);
+    bytes.extend(kind.to_ne_bytes());
+    value(bytes);
+    let len = bytes.len().saturating_sub(start) as u16;
+    overwrite(bytes, start, &len.to_ne_bytes());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
+    let place = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..with.len()));
+    if let Some(place) = place {
+        place.copy_from_slice(with);
+    }
+}
+
+/// What the kernel says of one message.
+struct Answer {
+    sequence: u32,
+    result: io::Result<()>,
+}
+
+impl Answer {
+    /// The next one in what was received; `None` after the last.
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
+        *bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        let word = |at: usize| message.get(at..)?.first_chunk().copied();
+        let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+        let result =
+            match word(HEADER).filter(|_| i32::from(kind) == libc::NLMSG_ERROR).map(i32::from_ne_bytes) {
+                Some(0) => Ok(()),
+                // The kernel's numbers are negative here.
+                Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+                None => Err(io::Error::new(io::ErrorKind::InvalidData, "neither acknowledgement nor error")),
+            };
+        Some(Self { sequence: u32::from_ne_bytes(word(8)?), result })
+    }
+}

@@ -1,0 +1,363 @@
+use super::*;
+use crate::instance::Instance;
+use crate::netns::Netns;
+use crate::setup::Wanted;
+use casemate_datapath::Direction;
+use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, PolicyTable, Template};
+use casemate_sa::{AddrRange, Mode, PortRange, Protocol, Selector};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const TUN: &str = "tun5";
+const NUMBERS: Numbers = Numbers { mark: 50_510, table: 50_510, priority: 220 };
+
+/// A network namespace with the policies of an endpoint, and what they made of the system.
+struct World {
+    outbound: PolicyTable,
+    inbound: PolicyTable,
+    tun: Tun,
+    live: Live,
+}
+
+impl World {
+    /// Starts with these policies.
+    fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
+        let mut netlink = Netlink::open().unwrap();
+        let (out, inn): (Vec<_>, Vec<_>) = (outbound.iter().collect(), inbound.iter().collect());
+        let wanted = Wanted {
+            tun: TUN,
+            tun_mtu: 1400,
+            numbers: NUMBERS,
+            outbound: &out,
+            inbound: &inn,
+            encap_ports: &[500, 4500],
+            peers: &[],
+        };
+        let plan = Plan::new(&wanted, &mut netlink).unwrap();
+        let (mut journal, _) = Journal::open(&Instance::new(TUN).unwrap(), &mut netlink).unwrap();
+        let tun = plan.apply(&mut journal, &mut netlink, &mut |warning| panic!("{warning}")).unwrap();
+        let live = Live::new(plan, &tun, journal, netlink).unwrap();
+        Self { outbound, inbound, tun, live }
+    }
+
+    fn empty() -> Self {
+        Self::start(PolicyTable::new(10_000, 1), PolicyTable::new(10_000, 2))
+    }
+
+    fn table(&mut self, direction: Direction) -> &mut PolicyTable {
+        match direction {
+            Direction::Outbound => &mut self.outbound,
+            Direction::Inbound => &mut self.inbound,
+        }
+    }
+
+    fn add(&mut self, direction: Direction, policy: Policy) -> PolicyId {
+        let id = self.table(direction).insert(policy.clone()).unwrap();
+        self.live.note_policy(&PolicyChange::Added { direction, id, policy });
+        id
+    }
+
+    fn remove(&mut self, direction: Direction, id: PolicyId) {
+        self.table(direction).remove(id).unwrap();
+        self.live.note_policy(&PolicyChange::Removed { direction, id });
+    }
+
+    /// Waits until the kernel tells of an address, which it does not always do at once.
+    fn hear_of_addresses(&mut self) {
+        let mut ready = [false];
+        crate::sys::poll_readable(&[self.live.as_fd()], &mut ready, Duration::from_secs(5)).unwrap();
+        assert_eq!(ready, [true], "no word of a change of addresses");
+        self.live.note_addresses();
+    }
+
+    /// The policies in new tables, as somebody has them who starts now.
+    fn copies(&self) -> (PolicyTable, PolicyTable) {
+        let copy = |table: &PolicyTable| {
+            let mut copy = PolicyTable::new(10_000, 3);
+            for (_, policy) in table.iter() {
+                copy.insert(policy.clone()).unwrap();
+            }
+            copy
+        };
+        (copy(&self.outbound), copy(&self.inbound))
+    }
+}
+
+fn says(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.stderr.is_empty(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The filter and the routes of a namespace, in an order that does not depend on how they came to be.
+fn system() -> (Vec<String>, Vec<String>) {
+    let table = says("nft", &["--stateless", "list", "table", "inet", "casemate_tun5"]);
+    let (_, table) = table.split_once("{\n").unwrap();
+    let mut blocks: Vec<String> = table.split("\n\n").map(in_order).collect();
+    blocks.sort();
+    // Asked for a table that never was, `ip` complains.
+    let all = ["-4", "-6"].map(|version| says("ip", &[version, "route", "show", "table", "all"])).concat();
+    let ours = format!("table {}", NUMBERS.table);
+    let mut lines: Vec<String> = all.lines().filter(|line| line.contains(&ours)).map(str::to_owned).collect();
+    lines.sort();
+    (blocks, lines)
+}
+
+/// A set or a chain; the elements of a set sorted.
+fn in_order(block: &str) -> String {
+    let words = block.split_whitespace().collect::<Vec<_>>().join(" ").replace("} }", "}");
+    let Some((head, elements)) = words.split_once("elements = {") else { return words };
+    let mut elements: Vec<&str> = elements.trim_end_matches(" }").split(',').map(str::trim).collect();
+    elements.sort_unstable();
+    format!("{head} {}", elements.join(", "))
+}
+
+fn range(text: &str) -> AddrRange {
+    match text.split_once('-') {
+        Some((first, last)) => AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap(),
+        None => {
+            let (addr, len) = text.split_once('/').unwrap();
+            AddrRange::prefix(addr.parse().unwrap(), len.parse().unwrap()).unwrap()
+        }
+    }
+}
+
+fn protect() -> Action {
+    let (protocol, mode) = (Protocol::Esp, Mode::Tunnel);
+    Action::Protect(Bundle::single(Template { protocol, mode, src: None, dst: None, reqid: 0 }))
+}
+
+fn policy(src: &str, dst: &str, action: Action, priority: u32) -> Policy {
+    Policy { selector: Selector::between(range(src), range(dst)), action, priority }
+}
+
+/// With a protocol and a port or range of ports at the destination.
+fn service(policy: Policy, proto: u8, first: u16, last: u16) -> Policy {
+    let mut selector = policy.selector;
+    (selector.proto, selector.dst_port) = (Some(proto), PortRange::new(first, last).unwrap());
+    Policy { selector, ..policy }
+}
+
+/// Policies that overlap, contain and equal each other, of every kind.
+fn universe() -> Vec<Policy> {
+    let all = "0.0.0.0/0";
+    let net = |dst: &str| policy("10.9.0.0/16", dst, protect(), 10);
+    vec![
+        net("10.0.0.0/16"),
+        net("10.0.1.0/24"),
+        net("10.0.1.0/24"),
+        net("10.0.2.0/24"),
+        net("10.0.3.0/24"),
+        net("10.0.1.7/32"),
+        net("10.0.0.1-10.0.0.9"),
+        net("0.0.0.0/0"),
+        policy(all, "10.0.1.0/24", protect(), 11),
+        policy(all, all, protect(), 30),
+        policy(all, "10.0.0.0/16", Action::Discard, 9),
+        service(net("10.0.1.0/24"), 6, 443, 443),
+        service(net("10.0.1.0/24"), 17, 443, 443),
+        service(net("10.0.1.0/24"), 17, 500, 500),
+        service(net("10.0.1.0/24"), 17, 443, 450),
+        service(policy(all, all, protect(), 12), 132, 36412, 36412),
+        service(net("10.0.1.0/24"), 1, 0, 0),
+        policy(all, "10.0.0.0/16", Action::Bypass, 10),
+        policy(all, "10.0.1.0/24", Action::Bypass, 20),
+        policy("10.9.0.0/16", "10.0.1.0/24", Action::Bypass, 5),
+        policy("fd09::/64", "fd00::/48", protect(), 10),
+        policy("fd09::/64", "fd00::/64", protect(), 10),
+        policy("fd09::/64", "fd00:0:0:1::/64", protect(), 10),
+        policy("::/0", "fd00::1/128", Action::Discard, 10),
+        service(policy("fd09::/64", "fd00::/64", protect(), 8), 6, 80, 80),
+        service(policy("::/0", "::/0", protect(), 8), 58, 0, 0),
+        policy("::/0", "fd00::/64", Action::Bypass, 10),
+        policy("::/0", "fd00:1::/64", Action::Bypass, 30),
+    ]
+}
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// Two namespaces; where tests may not make any, there is nothing to test.
+fn namespaces() -> Option<[Netns; 2]> {
+    let made = Netns::new().and_then(|first| Ok([first, Netns::new()?]));
+    made.map_err(casemate_left_out::note).ok()
+}
+
+/// Switches an address of the host on or off.
+fn toggle(there: &mut bool, addr: IpAddr, len: u8) {
+    let mut netlink = Netlink::open().unwrap();
+    let lo = netlink.link("lo").unwrap().index;
+    let act = if *there { Netlink::remove_address } else { Netlink::add_address };
+    act(&mut netlink, lo, addr, len).unwrap();
+    *there = !*there;
+}
+
+#[test]
+fn whatever_comes_and_goes_the_system_is_as_after_a_fresh_start() {
+    let Some([lived, fresh]) = namespaces() else { return };
+    let (universe, mut dice) = (universe(), Dice(0x1234_5678_9abc_def1));
+    let addresses: [(IpAddr, u8); 2] = [([10, 9, 0, 1].into(), 32), ("fd09::1".parse().unwrap(), 128)];
+    let mut there = [false; 2];
+    let mut world = lived.run(World::empty).unwrap();
+    let mut standing: Vec<(Direction, PolicyId)> = Vec::new();
+    for round in 0..60 {
+        // Long walks up, and down again.
+        let wanted = dice.below(if round % 3 == 0 { 3 } else { 30 });
+        for _ in 0..64 {
+            if standing.len() == wanted {
+                break;
+            }
+            if standing.len() > wanted {
+                let (direction, id) = standing.swap_remove(dice.below(standing.len()));
+                world.remove(direction, id);
+            } else {
+                let direction = [Direction::Outbound, Direction::Inbound][dice.below(2)];
+                let policy = universe[dice.below(universe.len())].clone();
+                standing.push((direction, world.add(direction, policy)));
+            }
+            if dice.below(3) == 0 {
+                lived.run(|| world.live.settle()).unwrap().unwrap();
+            }
+        }
+        let which = dice.below(2);
+        let (addr, len) = addresses[which];
+        let mut here = there[which];
+        lived.run(|| toggle(&mut here, addr, len)).unwrap();
+        fresh.run(|| toggle(&mut there[which], addr, len)).unwrap();
+        world.hear_of_addresses();
+        let is = lived.run(|| world.live.settle().map(|()| system())).unwrap().unwrap();
+        let (outbound, inbound) = world.copies();
+        let listed: Vec<String> =
+            outbound.iter().chain(inbound.iter()).map(|(_, policy)| policy.to_string()).collect();
+        let should = fresh.run(|| {
+            let _started = World::start(outbound, inbound);
+            system()
+        });
+        assert_eq!(is, should.unwrap(), "round {round}: {listed:#?}");
+    }
+    lived.run(|| drop(world)).unwrap();
+    assert_eq!(lived.run(|| says("nft", &["list", "ruleset"])).unwrap(), "");
+}
+
+#[test]
+fn two_that_overlap_or_are_equal_come_and_go_in_any_order() {
+    let Some([lived, fresh]) = namespaces() else { return };
+    let pairs = [("10.0.0.0/16", "10.0.1.0/24"), ("10.0.1.0/24", "10.0.1.0/24"), ("fd00::/48", "fd00::/64")];
+    for (one, other) in pairs {
+        let all = if one.contains(':') { "::/0" } else { "0.0.0.0/0" };
+        let each = [one, other].map(|dst| service(policy(all, dst, protect(), 10), 6, 443, 443));
+        for first_to_go in 0..2 {
+            let is = lived.run(|| {
+                let mut world = World::empty();
+                let ids = each.clone().map(|policy| {
+                    let id = world.add(Direction::Outbound, policy);
+                    world.live.settle().unwrap();
+                    id
+                });
+                world.remove(Direction::Outbound, ids[first_to_go]);
+                world.live.settle().unwrap();
+                system()
+            });
+            let should = fresh.run(|| {
+                let mut table = PolicyTable::new(10, 1);
+                table.insert(each[1 - first_to_go].clone()).unwrap();
+                let _started = World::start(table, PolicyTable::new(10, 2));
+                system()
+            });
+            let (filter, routes) = is.unwrap();
+            assert_eq!(routes.len(), 1, "{routes:?}");
+            assert_eq!((filter, routes), should.unwrap(), "{one} and {other} without {first_to_go}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_somebody_removed_is_put_up_again_with_the_next_change() {
+    let Some([lived, fresh]) = namespaces() else { return };
+    let child = |n| policy("10.9.0.0/16", &format!("10.0.1.{n}/32"), protect(), 10);
+    let is = lived.run(|| {
+        let mut world = World::empty();
+        world.add(Direction::Outbound, child(1));
+        world.live.settle().unwrap();
+        says("nft", &["flush", "ruleset"]);
+        world.add(Direction::Outbound, child(2));
+        world.live.settle().unwrap();
+        system()
+    });
+    let should = fresh.run(|| {
+        let mut table = PolicyTable::new(10, 1);
+        for n in [1, 2] {
+            table.insert(child(n)).unwrap();
+        }
+        let _started = World::start(table, PolicyTable::new(10, 2));
+        system()
+    });
+    assert_eq!(is.unwrap(), should.unwrap());
+}
+
+#[test]
+fn what_a_crash_leaves_is_cleaned_up_by_the_next_start() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let before =
+                (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
+            let mut world = World::empty();
+            for policy in universe() {
+                world.add(Direction::Outbound, policy);
+            }
+            world.add(Direction::Outbound, policy("0.0.0.0/0", "10.77.0.0/16", Action::Bypass, 7));
+            world.live.settle().unwrap();
+            let World { live, tun, .. } = world;
+            let Live { journal, .. } = live;
+            journal.abandon();
+            drop(tun);
+            let table = NUMBERS.table.to_string();
+            let left = says("ip", &["route", "show", "table", &table]);
+            assert_eq!(left.trim_end(), "throw 10.77.0.0/16 proto static");
+            assert!(says("nft", &["list", "ruleset"]).contains("casemate_tun5"), "the filter stays");
+            let mut netlink = Netlink::open().unwrap();
+            let (_journal, undone) = Journal::open(&Instance::new(TUN).unwrap(), &mut netlink).unwrap();
+            assert_eq!(undone.len(), 4, "routes, filter and two rules: {undone:?}");
+            let after =
+                (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
+            assert_eq!(after, before);
+            assert_eq!(says("ip", &["route", "show", "table", "all"]).matches("10.77").count(), 0);
+        })
+        .unwrap();
+}
+
+#[test]
+fn with_two_thousand_child_sas_one_more_takes_as_long_as_with_few() {
+    let Some([netns, _]) = namespaces() else { return };
+    let mut times = netns.run(|| {
+        let mut world = World::empty();
+        let mut one_more = |n: u16| {
+            let [high, low] = n.to_be_bytes();
+            let dst = format!("10.{high}.{low}.1/32");
+            let start = Instant::now();
+            world.add(Direction::Outbound, policy("10.99.2.0/24", &dst, protect(), 10));
+            world.add(Direction::Inbound, policy(&dst, "10.99.2.0/24", protect(), 10));
+            world.live.settle().unwrap();
+            start.elapsed()
+        };
+        (0..2_000).map(&mut one_more).collect::<Vec<Duration>>()
+    });
+    let times = times.as_mut().unwrap();
+    let median = |times: &mut [Duration]| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let (few, many) = (median(&mut times[1..300]), median(&mut times[1_700..]));
+    println!("among the first 300: {few:?}; among the last 300: {many:?}");
+    assert!(many < few * 2, "few {few:?}, many {many:?}");
+}

@@ -1,0 +1,80 @@
+//! What a peer calls itself reaches people as text and programs not at all.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod lab;
+
+use lab::Lab;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+/// `swanctl.conf` of a host whose own identity is `id`, and which takes any peer.
+fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) -> String {
+    format!(
+        "connections {{\n t {{\n  version = 2\n  local_addrs = {own}\n  remote_addrs = {peer}\n  \
+         proposals = aes128gcm16-prfsha256-x25519\n  local {{\n   auth = psk\n   id = \"{id}\"\n  }}\n  \
+         remote {{\n   auth = psk\n   id = %any\n  }}\n  children {{\n   c {{\n    local_ts = {local_ts}\n    \
+         remote_ts = {remote_ts}\n    esp_proposals = aes128gcm16\n   }}\n  }}\n }}\n}}\n\
+         secrets {{\n ike-1 {{\n  secret = \"a secret of two hosts\"\n }}\n}}\n"
+    )
+}
+
+/// CVE-2023-28771 of Zyxel: a string from an IKE message became part of a command line.
+#[test]
+fn zyxel_2023_28771_a_peers_name_is_shown_escaped_and_reaches_no_shell_and_no_script() {
+    let Some(lab) = Lab::build("zyxel_2023_28771") else { return };
+    let made = lab.left.file("made-by-a-name");
+    let touch = format!("touch {}", made.display());
+    // Names with control characters are refused as they come in (RFC 7296 section 3.5); only key IDs may have them.
+    let ids = [
+        ("fqdn", format!("$({touch})")),
+        ("fqdn", format!("`{touch}`;{touch}\\n\"'; {touch} #")),
+        ("email", format!("a@b\u{202e}\u{2028}|{touch}& }} flush ruleset")),
+        ("keyid", format!("\"; {touch}\n\x1b[2J\r\n{touch}; \"")),
+    ];
+    // What `nft` is told, is written down before the real one hears it.
+    let (programs, heard) = (lab.right.file("programs"), lab.right.file("heard"));
+    fs::create_dir_all(&programs).unwrap();
+    let spy = format!("#!/bin/sh\n/usr/bin/tee -a {} | /usr/sbin/nft \"$@\"\n", heard.display());
+    fs::write(programs.join("nft"), spy).unwrap();
+    fs::set_permissions(programs.join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
+    let (near, far) = (("10.1.0.1/32", "10.2.0.1/32"), ("10.2.0.1/32", "10.1.0.1/32"));
+    let right_conf = conf("192.0.2.2", "%any", "right.test", far);
+    let path = ("PATH", programs.to_str().unwrap());
+    let right = lab.right.negotiate(&right_conf, Some(path));
+    for (kind, text) in &ids {
+        // Written in digits, for our own files take no such name as text.
+        let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{kind}:#{digits}");
+        let left = lab.left.negotiate(&conf("192.0.2.1", "192.0.2.2", &id, near), None);
+        let begun = lab.left.casemate(&["initiate", "c"]);
+        assert!(begun.status.success(), "{text:?}: {}", String::from_utf8_lossy(&begun.stderr));
+        let text = lab.right.says(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+        let status = lab.right.status();
+        let peer =
+            status["ike_sas"][0]["peer"].as_str().unwrap_or_else(|| panic!("no peer in {status}")).to_owned();
+        let log = lab.right.says(env!("CARGO_BIN_EXE_casemate"), &["log"]);
+        assert!(log.contains(&peer) && right.said().contains(&peer), "{peer} in {log}");
+        for shown in [text.as_str(), &log, &right.said()] {
+            let raw = |sign: char| sign != '\n' && (sign.is_control() || sign == '\u{202e}');
+            assert!(!shown.contains(raw), "{shown:?}");
+        }
+        assert!(!peer.contains(char::is_control), "{peer:?}");
+        assert!(left.stop().success());
+        wait_until(|| lab.right.status()["ike_sas"].as_array().is_some_and(Vec::is_empty));
+    }
+    assert!(right.stop().success());
+    let heard = fs::read_to_string(&heard).unwrap();
+    assert!(heard.contains("10.1.0.1"), "the filter of a Child SA: {heard}");
+    assert!(!heard.contains("touch"), "{heard}");
+    assert!(!made.exists(), "a name was executed");
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it never became so");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
