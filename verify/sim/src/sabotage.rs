@@ -118,7 +118,7 @@ impl Sabotage {
                 plan.shape = Shape::Clients(2);
                 (style.virtual_addrs, style.stranger) = (VirtualAddrs::Plenty, false);
                 (style.layout, style.children, style.traps) = (Layout::Networks, 1, false);
-                (style.shunts, style.unique) = (false, Unique::No);
+                (style.shunts, style.unique) = (false, Unique::Replace);
             }
             Self::NoShunts => (style.layout, style.shunts) = (Layout::Networks, true),
 

@@ -105,8 +105,9 @@ fn is_whole(header: &Header) -> bool {
 
 /// Somebody has the address, if there is only one.
 fn check_addresses(plan: &Plan, nodes: &[Node]) -> Checked {
-    // A gateway that believes no INITIAL_CONTACT keeps the address of a client's dead IKE SA from the client.
-    if plan.style.virtual_addrs == VirtualAddrs::No || plan.style.unique == Unique::Never {
+    // Where a client may have two IKE SAs, its older one may keep the address from the younger one.
+    let twice = matches!(plan.style.unique, Unique::Never | Unique::No);
+    if plan.style.virtual_addrs == VirtualAddrs::No || twice {
         return Ok(());
     }
     let mut clients = (1..nodes.len()).filter(|node| !plan.is_stranger(*node)).peekable();
