@@ -1,5 +1,5 @@
 //! Two engines with a wire between them, in virtual time. Whole endpoints on a hostile network are in `verify/sim`; why these two
-//! share nothing is in `docs/decisions/0018-two-ike-harnesses.md`.
+//! share nothing is in `docs/decisions/0022-ike-harnesses.md`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
