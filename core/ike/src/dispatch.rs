@@ -117,7 +117,9 @@ fn first_request(
     if all >= cx.shared.settings.ike_sas {
         return Err(StateFault::SaLimit.into());
     }
-    let needs_cookie = half_open >= cx.shared.settings.cookie_threshold;
+    // Cookies come before the table is full: a flood of strangers must not keep others out.
+    let settings = &cx.shared.settings;
+    let needs_cookie = half_open >= settings.cookie_threshold.min(settings.half_open / 2);
     let replied =
         Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
     let replied = replied

@@ -9,7 +9,8 @@ pub struct Settings {
     pub ike_sas: usize,
     /// Half-open IKE SAs that peers began. Each costs about 3 KiB and one key exchange.
     pub half_open: usize,
-    /// Half-open IKE SAs from which on a peer must show a cookie first (RFC 7296 section 2.6).
+    /// Half-open IKE SAs from which on a peer must show a cookie first (RFC 7296 section 2.6). From half of `half_open` on it must in any
+    /// case.
     pub cookie_threshold: usize,
     /// Child SAs of one IKE SA.
     pub children: usize,

@@ -227,3 +227,53 @@ fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
     let names: Vec<String> = pair.right.children().iter().map(|up| up.child.name.clone()).collect();
     assert_eq!(names, ["net", "inner"]);
 }
+
+/// A Child SA is asked for while the peer replaces the IKE SA: the peer has no time (RFC 7296 section 2.25.2), and is asked again.
+#[test]
+fn a_peer_that_is_busy_is_asked_again_later() {
+    let mut pair = established();
+    let ike = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+    let rekey = pair.right.sent.pop_front().unwrap();
+    let (connection, child) = (pair.left.ike.connections()[0].clone(), child_again(&pair));
+    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    pair.run();
+    pair.check_children(1);
+    // The request for an IKE SA comes late, and does its work.
+    pair::deliver(&mut pair.left, rekey, pair.now);
+    pair.run();
+    pair.check_children(1);
+    assert_eq!(pair.left.ike.status().count(), 1);
+    pair.pass(Duration::from_secs(1));
+    pair.check_children(1);
+    pair.pass(Duration::from_secs(6));
+    pair.check_children(2);
+    let failed = |event: &Event| matches!(event, Event::ChildFailed { .. });
+    assert!(!pair.left.events.iter().any(failed));
+}
+
+/// The child of the left side's connection.
+fn child_again(pair: &Pair) -> Arc<casemate_ike::config::Child> {
+    pair.left.ike.connections()[0].children[0].clone()
+}
+
+/// One that never has time is given up in the end.
+#[test]
+fn a_peer_that_is_always_busy_fails_the_child_sa() {
+    let mut pair = established();
+    let ike = pair.right.ike.status().next().unwrap().id;
+    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+    pair.right.sent.clear();
+    let (connection, child) = (pair.left.ike.connections()[0].clone(), child_again(&pair));
+    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    for _ in 0..600 {
+        pair.run();
+        pair.now = pair.now.after(Duration::from_secs(1));
+        // Time passes for the left side alone: the right one waits for its answer all the while.
+        pair.left.tick(pair.now);
+    }
+    pair.check_children(1);
+    let failed = |event: &&Event| matches!(event, Event::ChildFailed { .. });
+    assert_eq!(pair.left.events.iter().filter(failed).count(), 1);
+    assert_eq!(pair.left.ike.status().count(), 1);
+}

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
-use casemate_sa::{Mode, Protocol, Spi};
+use casemate_sa::{Instant, Mode, Protocol, Spi};
 use casemate_wire::ike::{
     Ke, KeMethod, Nonce, Notify, NotifyType, ProtocolId, Selector, Ts, WriteError, Writer,
 };
@@ -25,7 +25,23 @@ pub(crate) struct Wish {
     pub(crate) replaces: Option<Replaced>,
     /// The key exchange method that the peer asked for.
     pub(crate) kex: Option<KexMethod>,
+    /// When it is asked for, and how often that was put off.
+    pub(crate) postponed: Postponed,
 }
+
+/// The peer had something else to do (RFC 7296 section 2.25).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Postponed {
+    pub(crate) until: Instant,
+    times: u8,
+}
+
+impl Postponed {
+    const NOT: Self = Self { until: Instant::ZERO, times: 0 };
+}
+
+/// How often a Child SA is put off. RFC 7296 section 2.25: over a period of several minutes, then it is the peer's fault.
+const MOST_POSTPONED: u8 = 60;
 
 /// A Child SA that is to be replaced.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +54,20 @@ pub(crate) struct Replaced {
 impl Wish {
     /// The first of its configuration.
     pub(crate) const fn new(config: Arc<Child>, packet: Option<(Traffic, Traffic)>) -> Self {
-        Self { config, packet, replaces: None, kex: None }
+        Self { config, packet, replaces: None, kex: None, postponed: Postponed::NOT }
+    }
+
+    /// The same, later; nothing if that was said too often.
+    pub(crate) fn later(&self, until: Instant) -> Option<Self> {
+        let times = self.postponed.times.checked_add(1).filter(|times| *times <= MOST_POSTPONED)?;
+        Some(Self { postponed: Postponed { until, times }, ..self.clone() })
     }
 
     /// One in the place of `old`.
     pub(crate) fn replacing(old: &ChildSa) -> Self {
         let protocol = old.agreed.suite.protocol();
         let replaces = Some(Replaced { id: old.id, protocol, spi_in: old.agreed.spi_in });
-        Self { config: old.config.clone(), packet: None, replaces, kex: None }
+        Self { config: old.config.clone(), packet: None, replaces, kex: None, postponed: Postponed::NOT }
     }
 }
 

@@ -321,6 +321,13 @@ impl Established {
                     old.rekey_at = Some(again);
                 }
             }
+            (NotifyType::TEMPORARY_FAILURE, None) => match wish.later(Self::again_at(cx)) {
+                Some(later) => {
+                    cx.env.host.release_spi(pending.request.spi);
+                    self.tasks.push_back(Task::Child(Box::new(later)));
+                }
+                None => self.child_failed(head, pending, Down::Refused(refusal), cx),
+            },
             (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
                 cx.env.host.release_spi(pending.request.spi);
                 // RFC 7296 section 2.25.1: it is gone, and a new one takes its place.

@@ -221,7 +221,8 @@ impl Established {
     /// Sends what waits, if nothing is on its way.
     pub(crate) fn proceed(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
         while !self.link.window.is_waiting() {
-            let Some(task) = self.tasks.pop_front() else { break };
+            let ready = self.tasks.iter().position(|task| task.ready_at() <= cx.env.now);
+            let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
             match self.start(head, task, cx) {
                 Ok(pending) => self.pending = pending,
                 Err(fault) => cx.fault(fault.into(), head.path),
@@ -302,7 +303,8 @@ impl Established {
         let packets =
             self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
         self.last_heard = packets.chain([self.last_heard]).max().unwrap_or(self.last_heard);
-        let idle = self.tasks.is_empty() && !self.link.window.is_waiting();
+        let has_work = self.tasks.iter().any(|task| task.ready_at() <= cx.env.now);
+        let idle = !has_work && !self.link.window.is_waiting();
         if idle && cx.env.now.since(self.last_heard) >= delay {
             self.tasks.push_back(Task::Liveness);
         }
@@ -326,7 +328,9 @@ impl Established {
         let idle = open && !self.link.window.is_waiting();
         let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
         let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
+        let tasks = self.tasks.iter().map(Task::ready_at).filter(|_| idle);
         let rest = self.link.window.due().into_iter().chain(self.expires_at).chain(life).chain(alive);
+        let rest = rest.chain(tasks);
         children.filter(|_| open).chain(times).chain(rest).min()
     }
 

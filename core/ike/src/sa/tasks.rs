@@ -6,6 +6,7 @@ use crate::child::Wish;
 use crate::{ChildId, Down};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
 
 /// Something to ask for.
@@ -23,6 +24,16 @@ pub(crate) enum Task {
     DeleteIke(Down),
     /// A sign of life.
     Liveness,
+}
+
+impl Task {
+    /// The time before which it is not to be asked for.
+    pub(super) fn ready_at(&self) -> Instant {
+        match self {
+            Self::Child(wish) => wish.postponed.until,
+            _ => Instant::ZERO,
+        }
+    }
 }
 
 /// What the outstanding request asked for.

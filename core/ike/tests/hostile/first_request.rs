@@ -342,6 +342,18 @@ fn a_flood_has_to_show_cookies_and_then_meets_the_limit() {
     assert_eq!(flood.ask(1, None).len(), 1);
 }
 
+/// Whatever the threshold: strangers who do not receive at the addresses that they name must not fill the table.
+#[test]
+fn cookies_are_asked_for_before_the_table_is_full() {
+    let mut flood = Flood::new(10, 1_000);
+    for spi in 1..=5 {
+        assert_eq!(read_plain(&flood.ask(spi, None)[0]).1[0].kind, PayloadType::SA);
+    }
+    (6..100).for_each(|spi| drop(flood.cookie(spi)));
+    let cookie = flood.cookie(100);
+    assert_eq!(read_plain(&flood.ask(100, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
+}
+
 #[test]
 fn cookies_that_are_not_for_this_request() {
     let mut flood = Flood::new(100, 0);
@@ -381,7 +393,9 @@ fn cookies_grow_old() {
 #[test]
 fn what_stays_half_open_ends() {
     let mut flood = Flood::new(2, 100);
-    assert_eq!([flood.ask(1, None).len(), flood.ask(2, None).len(), flood.ask(3, None).len()], [1, 1, 0]);
+    assert_eq!(flood.ask(1, None).len(), 1);
+    let cookie = flood.cookie(2);
+    assert_eq!([flood.ask(2, Some(&cookie)).len(), flood.ask(3, None).len()], [1, 0]);
     flood.pair.left = Side::new(LEFT, 1, connection("left", "right"));
     flood.pair.pass(Duration::from_secs(29));
     assert_eq!(flood.pair.right.ike.status().count(), 2);
