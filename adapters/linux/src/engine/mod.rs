@@ -318,8 +318,9 @@ impl Engine {
         }
     }
 
-    /// Leads traffic where the policies say, if they have changed.
-    fn follow_policies(&mut self) -> Result<(), Error> {
+    /// Leads traffic where the policies say, if they have changed. [`run`](Self::run) does so by itself; before it, whoever
+    /// told [`home`](Self::home) of policies calls this, for until then packets go their old ways, in the clear.
+    pub fn follow_policies(&mut self) -> Result<(), Error> {
         let changes = self.home.endpoint.policy_changes();
         if changes == self.followed {
             return Ok(());

@@ -151,11 +151,23 @@ impl Host {
     /// The same with more arguments.
     pub(crate) fn protect_with(&self, xfrm: &str, more: &[&str]) -> Running {
         fs::write(self.file("xfrm"), xfrm).unwrap();
-        let log = self.file("log");
-        let out = File::create(&log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
         command.arg("run").arg("--xfrm").arg(self.file("xfrm"));
         command.arg("--counters").arg(self.file("counters")).args(more);
+        self.start(command)
+    }
+
+    /// Starts `casemate run` with this `swanctl.conf` and waits until it is ready.
+    pub(crate) fn negotiate(&self, conf: &str) -> Running {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.arg("run").arg("--config").arg(self.file("conf"));
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Running {
+        let log = self.file("log");
+        let out = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
         let mut running = Running { child: self.netns.spawn(&mut command).unwrap(), log };
         let start = Instant::now();
