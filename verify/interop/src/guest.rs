@@ -3,12 +3,16 @@
 //! TCG only (no KVM), machine `pc`, the whole system in an initramfs; up in some three seconds. Scripts and their output go
 //! through a virtio serial port whose other end is QEMU's standard input and output.
 
+mod content;
 mod control;
+mod counters;
 mod cpio;
 mod images;
 mod modules;
 
+pub use content::Content;
 pub use control::Output;
+pub use counters::moved_counters;
 pub use images::Images;
 
 use crate::{Error, Netns, Result};

@@ -79,6 +79,11 @@ impl Wire {
         self.frames.iter().rfind(is_request)?.get(HEADERS..)
     }
 
+    /// How many packets ESP or AH protects.
+    pub(crate) fn protected(&self) -> usize {
+        self.packets().filter(|packet| matches!(packet, Packet::Esp | Packet::EspInUdp | Packet::Ah)).count()
+    }
+
     /// How many packets are `kind`.
     pub(crate) fn count(&self, kind: Packet) -> usize {
         self.packets().filter(|&packet| packet == kind).count()
