@@ -32,6 +32,7 @@ use place::Guests;
 use report::Report;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 fn main() -> ExitCode {
@@ -66,11 +67,13 @@ fn start(options: &Options) -> Result<bool> {
     let bench = Bench::new(options, &cases)?;
     let report = Report::new(options.json);
     let next = AtomicUsize::new(0);
+    let machine = RwLock::new(());
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {
             scope.spawn(|| {
                 let mut guests = Guests::default();
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _turn = Turn::wait_for(case, &machine);
                     let begin = Instant::now();
                     let outcome = bench.run(case, &mut guests);
                     report.add(&case.name, begin.elapsed(), outcome);
@@ -79,4 +82,21 @@ fn start(options: &Options) -> Result<bool> {
         }
     });
     Ok(report.finish())
+}
+
+/// The right to run a case: beside others, or alone.
+#[expect(dead_code, reason = "what is held until the case is done")]
+enum Turn<'m> {
+    Beside(RwLockReadGuard<'m, ()>),
+    Alone(RwLockWriteGuard<'m, ()>),
+}
+
+impl<'m> Turn<'m> {
+    fn wait_for(case: &Case, machine: &'m RwLock<()>) -> Self {
+        if case.is_alone {
+            Self::Alone(machine.write().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            Self::Beside(machine.read().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
 }

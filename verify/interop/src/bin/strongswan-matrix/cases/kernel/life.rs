@@ -1,6 +1,6 @@
 //! SAs that are set up by a packet, replaced, and deleted; and keys that open a capture.
 
-use super::{Form, TRANSPORT, TUNNEL, push};
+use super::{Form, TRANSPORT, TUNNEL, case};
 use crate::arena::{Arena, SOON};
 use crate::cases::{Case, keys, rekey};
 use crate::peer::Target;
@@ -14,33 +14,36 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         let mut add =
             |name: &str, (form, plan): &(Form, Plan), script: fn(&mut Arena, Side) -> Result<String>| {
                 let name = format!("{name}/{}/{by}", form.mode);
-                push(cases, &name, plan.clone(), *form, move |arena| script(arena, side));
+                let case = case(&name, plan.clone(), *form, move |arena| script(arena, side));
+                cases.push(Case { is_alone: true, ..case });
             };
         add("rekey/child", &tunnel, rekey_child);
         add("rekey/child", &transport, rekey_child);
         add("rekey/ike", &transport, |arena, side| {
             rekey::rekey_under_traffic(arena, side, Target::Ike(CONNECTION))
         });
-        add("delete/child", &transport, |arena, side| rekey::delete(arena, side, Target::Child(CHILD)));
-        add("delete/ike", &tunnel, |arena, side| rekey::delete(arena, side, Target::Ike(CONNECTION)));
+        for ((form, plan), target) in [(transport, Target::Child(CHILD)), (tunnel, Target::Ike(CONNECTION))] {
+            let name = if matches!(target, Target::Ike(_)) { "ike" } else { "child" };
+            let script = move |arena: &mut Arena| rekey::delete(arena, side, target);
+            cases.push(case(&format!("delete/{name}/{by}"), plan, form, script));
+        }
         let mut plan = Plan::new(initiator);
         for (setting, packets) in [("rekey_packets", "400"), ("life_packets", "4000"), ("rand_packets", "0")]
         {
             plan.child_of(side, setting, packets);
         }
         let script = move |arena: &mut Arena| rekey::rekey_by_time(arena, side, Target::Child(CHILD));
-        push(cases, &format!("rekey/by-packets/{by}"), plan, TUNNEL, script);
+        let case = case(&format!("rekey/by-packets/{by}"), plan, TUNNEL, script);
+        cases.push(Case { is_alone: true, ..case });
     }
     for (form, mut plan) in forms(initiator) {
         plan.child_of(initiator, "start_action", "trap");
-        push(cases, &format!("trap/{}", form.mode), plan, form, set_up_by_a_packet);
-        if let Some(case) = cases.last_mut() {
-            // Packets that a kernel drops until charon has an SA for them.
-            case.errors = &["XfrmOutNoStates"];
-        }
+        let case = case(&format!("trap/{}", form.mode), plan, form, set_up_by_a_packet);
+        // Packets that a kernel drops until charon has an SA for them.
+        cases.push(Case { errors: &["XfrmOutNoStates"], ..case });
     }
     for (form, plan) in [(TUNNEL, Plan::new(initiator)), (TRANSPORT, Plan::transport(initiator))] {
-        push(cases, &format!("wireshark/{}", form.mode), plan, form, keys::open_the_capture);
+        cases.push(case(&format!("wireshark/{}", form.mode), plan, form, keys::open_the_capture));
     }
 }
 

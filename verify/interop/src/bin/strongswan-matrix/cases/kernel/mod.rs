@@ -71,18 +71,17 @@ impl Form {
     }
 }
 
-/// Adds a case in which the Child SA has this form when the script ends.
-fn push(
-    cases: &mut Vec<Case>,
+/// A case in which the Child SA has this form when the script ends.
+fn case(
     name: &str,
     plan: Plan,
     form: Form,
     script: impl Fn(&mut Arena) -> Result<String> + Send + Sync + 'static,
-) {
+) -> Case {
     let script = move |arena: &mut Arena| {
         let said = script(arena)?;
         form.demand(arena).map(|()| said)
     };
     let case = Case::new(&format!("kernel/{name}"), plan, script);
-    cases.push(Case { esp: Esp::Kernel, is_encrypted: form.protocol == "esp", ..case });
+    Case { esp: Esp::Kernel, is_encrypted: form.protocol == "esp", ..case }
 }

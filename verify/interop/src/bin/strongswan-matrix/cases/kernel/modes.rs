@@ -1,6 +1,6 @@
 //! Tunnel and transport mode, IP versions, ESP in UDP, and traffic selectors with a port.
 
-use super::{Form, TRANSPORT, TUNNEL, push};
+use super::{Form, TRANSPORT, TUNNEL, case};
 use crate::arena::Arena;
 use crate::cases::{Case, demand, establish_and_talk, nat};
 use crate::plan::{Between, CHILD, Plan};
@@ -20,15 +20,15 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         let mut plan = Plan::new(initiator);
         plan.outer(outer);
         plan.inner(&[inner]);
-        push(cases, &format!("tunnel/{name}"), plan, TUNNEL, talk(inner));
+        cases.push(case(&format!("tunnel/{name}"), plan, TUNNEL, talk(inner)));
     }
     for (family, name) in [(Family::V4, "v4"), (Family::V6, "v6")] {
         let mut plan = Plan::transport(initiator);
         plan.outer(family);
-        push(cases, &format!("transport/{name}"), plan, TRANSPORT, talk(family));
+        cases.push(case(&format!("transport/{name}"), plan, TRANSPORT, talk(family)));
     }
     for (form, plan) in [(TUNNEL, Plan::new(initiator)), (TRANSPORT, Plan::transport(initiator))] {
-        push(cases, &format!("sizes/{}", form.mode), plan, form, sweep);
+        cases.push(case(&format!("sizes/{}", form.mode), plan, form, sweep));
     }
     one_side_wants_transport(cases, initiator);
     in_udp(cases, initiator);
@@ -54,7 +54,7 @@ fn one_side_wants_transport(cases: &mut Vec<Case>, initiator: Side) {
     for (side, who) in [(Side::Left, "us"), (Side::Right, "peer")] {
         let mut plan = Plan::transport(initiator);
         plan.child_of(side.other(), "mode", "tunnel");
-        push(cases, &format!("transport/wanted-by-{who}-alone"), plan, TUNNEL, establish_and_talk);
+        cases.push(case(&format!("transport/wanted-by-{who}-alone"), plan, TUNNEL, establish_and_talk));
     }
 }
 
@@ -68,17 +68,16 @@ fn in_udp(cases: &mut Vec<Case>, initiator: Side) {
             if plan.between == Between::Networks {
                 plan.inner(&[family]);
             }
-            push(
-                cases,
+            cases.push(case(
                 &format!("udp/{}-{name}", form.mode),
                 plan,
                 Form { in_udp: true, ..form },
                 talk(family),
-            );
+            ));
         }
     }
     let form = Form { in_udp: true, ..TUNNEL };
-    push(cases, "udp/initiator-behind-nat", nat::behind(initiator), form, nat::through_a_nat);
+    cases.push(case("udp/initiator-behind-nat", nat::behind(initiator), form, nat::through_a_nat));
 }
 
 /// The child is for TCP alone, to one port of the responder.
@@ -89,12 +88,12 @@ fn selectors(cases: &mut Vec<Case>, initiator: Side) {
         plan.child_of(side, near, "dynamic[tcp]");
         plan.child_of(side, far, "dynamic[tcp/7]");
     }
-    push(cases, "transport/selector-port", plan, TRANSPORT, move |arena| {
+    cases.push(case("transport/selector-port", plan, TRANSPORT, move |arena| {
         arena.establish()?;
         let child = arena.child_sa(initiator, CHILD)?;
         let expected = format!("{}/32[tcp/7]", responder.wire(Family::V4));
         demand(child.remote_ts == [expected], &format!("traffic selectors {:?}", child.remote_ts))?;
         let [from, to] = [initiator, responder].map(|side| side.wire(Family::V4));
         arena.tcp(initiator, &from, &to)
-    });
+    }));
 }

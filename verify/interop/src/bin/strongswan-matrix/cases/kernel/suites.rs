@@ -1,6 +1,6 @@
 //! Algorithms of ESP and AH, and extended sequence numbers.
 
-use super::{Form, TRANSPORT, TUNNEL, push};
+use super::{Form, TRANSPORT, TUNNEL, case};
 use crate::cases::{Case, establish_and_talk};
 use crate::plan::Plan;
 use crate::side::Side;
@@ -26,17 +26,21 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     for proposal in ESP {
         let mut plan = Plan::transport(initiator);
         plan.child("esp_proposals", proposal);
-        push(cases, &format!("esp/{proposal}"), plan, TRANSPORT, establish_and_talk);
-        if let Some(case) = cases.last_mut() {
-            case.is_encrypted = !proposal.starts_with("null") && !proposal.ends_with("gmac");
-        }
+        let case = case(&format!("esp/{proposal}"), plan, TRANSPORT, establish_and_talk);
+        let is_encrypted = !proposal.starts_with("null") && !proposal.ends_with("gmac");
+        cases.push(Case { is_encrypted, ..case });
     }
     authentication_header(cases, initiator);
     for proposal in ESN {
         for form in [TUNNEL, TRANSPORT] {
             let mut plan = of(form, initiator);
             plan.child("esp_proposals", &format!("{proposal}-esn"));
-            push(cases, &format!("esn/{proposal}/{}", form.mode), plan, extended(form), establish_and_talk);
+            cases.push(case(
+                &format!("esn/{proposal}/{}", form.mode),
+                plan,
+                extended(form),
+                establish_and_talk,
+            ));
         }
     }
     // RFC 7296 section 3.3.2: the responder takes one of what was offered.
@@ -47,7 +51,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         let mut plan = Plan::new(initiator);
         plan.child_of(initiator, "esp_proposals", offered);
         plan.child_of(plan.responder(), "esp_proposals", taken);
-        push(cases, &format!("esn/{name}"), plan, Form { esn, ..TUNNEL }, establish_and_talk);
+        cases.push(case(&format!("esn/{name}"), plan, Form { esn, ..TUNNEL }, establish_and_talk));
     }
 }
 
@@ -66,13 +70,12 @@ fn push_ah(cases: &mut Vec<Case>, initiator: Side, proposal: &str, form: Form) {
         plan.without(side, "connections.t.children.c.esp_proposals");
     }
     plan.child("ah_proposals", proposal);
-    push(
-        cases,
+    cases.push(case(
         &format!("ah/{proposal}/{}", form.mode),
         plan,
         Form { protocol: "ah", ..form },
         establish_and_talk,
-    );
+    ));
 }
 
 fn extended(form: Form) -> Form {
