@@ -23,14 +23,10 @@ pub(crate) fn run(_: &[String]) -> Result {
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     workspace(stages);
-    match packages.and_then(|()| interop::unavailable().map_or(Ok(()), |why| Err(why.into()))) {
-        Ok(()) => {
-            stages.run("test: strongSwan matrix", || interop::run(&["--strongswan".into()]));
-            stages.run("test: kernel matrix", || interop::run(&[]));
-        }
-        Err(why) => {
-            stages.left_out("test: strongSwan matrix", &why);
-            stages.left_out("test: kernel matrix", &why);
+    for matrix in interop::MATRICES {
+        match matrix.lacks(&packages) {
+            None => stages.run(matrix.stage, || interop::run(&matrix.arguments())),
+            Some(why) => stages.left_out(matrix.stage, &why),
         }
     }
     match fuzz::unavailable() {
