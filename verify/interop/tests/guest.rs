@@ -29,6 +29,9 @@ fn a_guest_boots_and_runs_scripts() {
     assert_eq!(guest.check("echo hello; ip xfrm state", LIMIT).unwrap(), "hello\n");
     assert_eq!(guest.run("exit 3", LIMIT).unwrap().status, 3);
     assert_eq!(guest.run("sleep 60", Duration::from_millis(200)).unwrap().status, 124);
+    let start = Instant::now();
+    guest.check("sleep 1", LIMIT).unwrap();
+    assert!(start.elapsed() > Duration::from_millis(950), "the guest's clock is too fast");
     guest.check("ip addr add 10.9.0.2/24 dev eth0", LIMIT).unwrap();
     let start = Instant::now();
     let answer = guest.check("probe ping 10.9.0.2 10.9.0.1 1 9000", LIMIT).unwrap();

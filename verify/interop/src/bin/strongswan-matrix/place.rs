@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How long a program may take that comes to an end by itself.
 const RUN_LIMIT: Duration = Duration::from_secs(20);
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(15);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A program to run, with its environment.
