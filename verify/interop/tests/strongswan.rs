@@ -1,4 +1,5 @@
 //! The strongSwan matrix holds: with strongSwan on both sides, a case of each group passes, and nothing is left behind.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::path::Path;
 use std::process::Command;

@@ -23,8 +23,6 @@ pub(crate) struct State {
     pub(crate) esn: bool,
     /// Whether it is in UDP.
     pub(crate) in_udp: bool,
-    /// The selector, where there is one.
-    pub(crate) selector: Option<String>,
     pub(crate) packets: u64,
     /// Whether it refused no packet: none outside the window, none for the second time, none with a wrong ICV.
     pub(crate) is_content: bool,
@@ -60,15 +58,51 @@ impl State {
             protocol: word_after("proto"),
             spi: word_after("spi").trim_start_matches("0x").chars().take(8).collect(),
             mode: word_after("mode"),
-            esn: block.contains("flag ") && word_is_in(line_with("replay-window").unwrap_or_default(), "esn"),
+            esn: line_with("replay-window")
+                .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "esn")),
             in_udp: line_with("encap type espinudp").is_some(),
-            selector: line_with("sel ").map(|selector| selector.trim_end().into()),
             packets: packets.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default(),
             is_content: current.contains("replay-window 0 replay 0 failed 0"),
         }
     }
 }
 
-fn word_is_in(line: &str, wanted: &str) -> bool {
-    line.split_whitespace().any(|word| word == wanted)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shortened from what iproute2 6.1 says of Linux 6.1.
+    const LISTING: &str = "\
+src 10.9.2.2 dst 10.9.1.2
+\tproto esp spi 0x6896988f(1754699919) reqid 1(0x00000001) mode transport
+\treplay-window 0 seq 0x00000000 flag esn (0x10000000)
+\tanti-replay esn context:
+\t seq-hi 0x0, seq 0x0, oseq-hi 0x0, oseq 0xc7
+\tlifetime config:
+\t  limit: soft (INF)(packets), hard (INF)(packets)
+\tlifetime current:
+\t  220950(bytes), 199(packets)
+\tstats:
+\t  replay-window 0 replay 0 failed 0
+src 10.9.1.2 dst 10.9.2.2
+\tproto esp spi 0xc6e72faf(3337039791) reqid 1(0x00000001) mode tunnel
+\treplay-window 32 seq 0x00000000 flag af-unspec (0x00100000)
+\tencap type espinudp sport 4500 dport 4500 addr 0.0.0.0
+\tlifetime current:
+\t  84(bytes), 1(packets)
+\tstats:
+\t  replay-window 0 replay 0 failed 2
+";
+
+    #[test]
+    fn two_sas_are_told_apart_with_what_they_are() {
+        let xfrm = Xfrm::parse(LISTING, "XfrmInError 0\n", "XfrmInError 2\n");
+        assert_eq!(xfrm.errors, ["XfrmInError 2"]);
+        let [first, second] = xfrm.states.as_slice() else { panic!("{xfrm:?}") };
+        assert_eq!((first.protocol.as_str(), first.spi.as_str()), ("esp", "6896988f"));
+        assert_eq!((first.mode.as_str(), first.esn, first.in_udp), ("transport", true, false));
+        assert_eq!((first.packets, first.is_content), (199, true));
+        assert_eq!((second.mode.as_str(), second.esn, second.in_udp), ("tunnel", false, true));
+        assert_eq!((second.packets, second.is_content), (1, false));
+    }
 }
