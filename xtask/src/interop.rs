@@ -1,6 +1,7 @@
 //! Interoperability: Casemate against a Linux kernel under QEMU and against strongSwan (verify/interop).
 
 use crate::failure::Result;
+use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
 use crate::{metadata, shell};
 
 pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
@@ -9,12 +10,64 @@ suite, mode and IP version. FILTER picks cases by parts of their names, all of w
 tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer smoltcp puts a device in the
 gateway's place (smoltcp behind Casemate, verify/device), --peer kernel a second kernel, which checks the matrix itself.
 With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
-interop --strongswan rekey child`. Options there: --list, --only PATTERN, --jobs N, --keep DIR for the files of all
-cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
+interop --strongswan rekey child`. In the cases `kernel/...` strongSwan is in a guest and has the ESP and AH of its kernel.
+Options there: --esp libipsec|kernel for those without a guest or those with one, --list, --only PATTERN, --jobs N, --keep
+DIR for the files of all cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
 The Debian packages that both need are installed by `cargo xtask test`.";
 
 /// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.
 const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "strongswan"]];
+
+/// A matrix, or a part of one, as `cargo xtask test` runs it.
+pub(crate) struct Matrix {
+    /// Its name in the summary.
+    pub(crate) stage: &'static str,
+    arguments: &'static [&'static str],
+    packages: &'static [&'static [Package]],
+    needs_root: bool,
+}
+
+/// All of them.
+pub(crate) const MATRICES: &[Matrix] = &[
+    Matrix {
+        stage: "test: strongSwan matrix",
+        arguments: &["--strongswan", "--esp", "libipsec"],
+        packages: &[NETWORK, STRONGSWAN],
+        needs_root: true,
+    },
+    Matrix {
+        stage: "test: strongSwan matrix, with a kernel",
+        arguments: &["--strongswan", "--esp", "kernel"],
+        packages: &[NETWORK, STRONGSWAN, GUEST],
+        needs_root: true,
+    },
+    Matrix { stage: "test: kernel matrix", arguments: &[], packages: &[NETWORK, GUEST], needs_root: false },
+    Matrix {
+        stage: "test: kernel matrix, smoltcp",
+        arguments: &["--peer", "smoltcp"],
+        packages: &[NETWORK, GUEST],
+        needs_root: false,
+    },
+];
+
+impl Matrix {
+    /// What `run` is to be told.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        self.arguments.iter().map(ToString::to_string).collect()
+    }
+
+    /// Why it cannot run here, if so. `installed` says whether packages could be installed.
+    pub(crate) fn lacks(&self, installed: &std::result::Result<(), String>) -> Option<String> {
+        let absent = absent(self.packages);
+        if let (false, Err(why)) = (absent.is_empty(), installed) {
+            return Some(format!("the packages {} are missing: {why}", absent.join(" ")));
+        }
+        if self.needs_root && !is_root() {
+            return Some("this is not root".into());
+        }
+        unavailable().map(Into::into)
+    }
+}
 
 /// Builds and runs a matrix.
 pub(crate) fn run(arguments: &[String]) -> Result {
@@ -38,10 +91,10 @@ pub(crate) fn has_kernel() -> bool {
     metadata::target_directory().is_ok_and(|target| target.join("interop/kernel").exists())
 }
 
-/// Why the matrix cannot run here, if so.
-pub(crate) fn unavailable() -> Option<&'static str> {
+/// Why no matrix can run here, if so.
+fn unavailable() -> Option<&'static str> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Some("the guest is an x86-64 Linux");
+        return Some("guests and namespaces are for x86-64 Linux");
     }
     if std::fs::File::options().read(true).write(true).open("/dev/net/tun").is_err() {
         return Some("/dev/net/tun cannot be opened");

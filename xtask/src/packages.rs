@@ -5,24 +5,26 @@ use crate::{interop, shell};
 use std::path::Path;
 
 /// A Debian package and how to tell that it is there.
-struct Package {
+pub(crate) struct Package {
     name: &'static str,
     /// A program that it brings, or the path of some other file.
     program: &'static str,
 }
 
-/// What the tests of `casemate run` and the kernel matrix (verify/interop) need.
-const NEEDED: &[Package] = &[
-    Package { name: "nftables", program: "nft" },
+/// What every test of `casemate run` needs, the matrices (verify/interop) among them.
+pub(crate) const NETWORK: &[Package] =
+    &[Package { name: "nftables", program: "nft" }, Package { name: "iproute2", program: "ip" }];
+
+/// What a guest needs besides.
+pub(crate) const GUEST: &[Package] = &[
     Package { name: "qemu-system-x86", program: "qemu-system-x86_64" },
     Package { name: "busybox-static", program: "busybox" },
-    Package { name: "iproute2", program: "ip" },
     Package { name: "kmod", program: "depmod" },
     Package { name: "xz-utils", program: "xz" },
 ];
 
-/// What the strongSwan matrix (verify/interop) needs besides.
-const STRONGSWAN: &[Package] = &[
+/// What the strongSwan matrix needs besides.
+pub(crate) const STRONGSWAN: &[Package] = &[
     Package { name: "charon-systemd", program: "charon-systemd" },
     Package { name: "strongswan-swanctl", program: "swanctl" },
     Package { name: "strongswan-pki", program: "pki" },
@@ -48,14 +50,14 @@ pub(crate) fn has_compiler() -> bool {
     is_present(COMPILER.program)
 }
 
-/// Installs what is missing, saying so. The error says what the tests still lack afterwards, and why.
+/// Installs what is missing, saying so. The error says why something may be missing afterwards.
 pub(crate) fn install() -> std::result::Result<(), String> {
-    let absent = missing();
+    let absent = absent(&[NETWORK, GUEST, STRONGSWAN, &[COMPILER]]);
     if absent.is_empty() && interop::has_kernel() {
         return Ok(());
     }
     let Some(prefix) = privilege() else {
-        return lacking("this is neither root nor may it use sudo without a password");
+        return Err("this is neither root nor may it use sudo without a password".into());
     };
     println!("Refreshing apt's lists: the guest's kernel and the packages that are missing come from there");
     let updated = apt(&prefix, &["update"]);
@@ -66,23 +68,12 @@ pub(crate) fn install() -> std::result::Result<(), String> {
     println!("Installing the Debian packages that the tests need: {}", absent.join(" "));
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(&absent);
-    updated.and_then(|()| apt(&prefix, &arguments)).or_else(|failure| lacking(&failure.to_string()))
+    updated.and_then(|()| apt(&prefix, &arguments)).map_err(|failure| failure.to_string())
 }
 
-fn lacking(why: &str) -> std::result::Result<(), String> {
-    let absent = names_of_absent(NEEDED.iter());
-    if absent.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("the packages {} are missing: {why}", absent.join(" ")))
-    }
-}
-
-fn missing() -> Vec<&'static str> {
-    names_of_absent(NEEDED.iter().chain(STRONGSWAN).chain([&COMPILER]))
-}
-
-fn names_of_absent<'p>(packages: impl Iterator<Item = &'p Package>) -> Vec<&'static str> {
+/// The packages of these groups that are not there.
+pub(crate) fn absent(groups: &[&[Package]]) -> Vec<&'static str> {
+    let packages = groups.iter().copied().flatten();
     packages.filter(|package| !is_present(package.program)).map(|package| package.name).collect()
 }
 
@@ -100,11 +91,15 @@ fn privilege() -> Option<Vec<&'static str>> {
     if !Path::new("/usr/bin/apt-get").exists() {
         return None;
     }
-    let uid = shell::output(shell::command("id").arg("-u")).unwrap_or_default();
-    if uid.trim_ascii() == b"0" {
+    if is_root() {
         return Some(Vec::new());
     }
     shell::succeeds(shell::command("sudo").args(["-n", "true"])).then(|| vec!["sudo", "-n"])
+}
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    shell::output(shell::command("id").arg("-u")).unwrap_or_default().trim_ascii() == b"0"
 }
 
 fn apt(prefix: &[&str], arguments: &[&str]) -> Result {

@@ -23,16 +23,10 @@ pub(crate) fn run(_: &[String]) -> Result {
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     workspace(stages);
-    match packages.and_then(|()| interop::unavailable().map_or(Ok(()), |why| Err(why.into()))) {
-        Ok(()) => {
-            stages.run("test: strongSwan matrix", || interop::run(&["--strongswan".into()]));
-            stages.run("test: kernel matrix", || interop::run(&[]));
-            stages.run("test: kernel matrix, smoltcp", || interop::run(&["--peer".into(), "smoltcp".into()]));
-        }
-        Err(why) => {
-            stages.left_out("test: strongSwan matrix", &why);
-            stages.left_out("test: kernel matrix", &why);
-            stages.left_out("test: kernel matrix, smoltcp", &why);
+    for matrix in interop::MATRICES {
+        match matrix.lacks(&packages) {
+            None => stages.run(matrix.stage, || interop::run(&matrix.arguments())),
+            Some(why) => stages.left_out(matrix.stage, &why),
         }
     }
     match fuzz::unavailable() {

@@ -280,6 +280,23 @@ fn clear_text_is_dropped_on_both_ways() {
     assert!(lab.right.hears(plan.user(Side::Left), 8), "in clear, afterwards");
 }
 
+/// From the moment of `ready` on: whoever starts us may send at once.
+#[test]
+fn what_waits_for_a_peer_is_never_sent_in_clear() {
+    let Some(lab) = Lab::build("what_waits_for_a_peer_is_never_sent_in_clear") else { return };
+    let right = Side::Right.outer(true);
+    let conf = format!(
+        "connections {{ t {{\n remote_addrs = {right}\n local_addrs = {}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n\
+         children {{ c {{\n mode = transport\n start_action = trap\n }} }} }} }}\n\
+         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+        Side::Left.outer(true)
+    );
+    let left = lab.left.negotiate(&conf, None);
+    assert!(!lab.left.hears_at_once(right, 8), "{}", left.said());
+    assert!(left.stop().success());
+    assert!(lab.left.hears(right, 8), "in clear, afterwards");
+}
+
 fn socket2_bind(socket: &std::net::UdpSocket) {
     let socket = socket2::SockRef::from(socket);
     socket.bind_device(Some(WIRE.as_bytes())).unwrap();

@@ -3,8 +3,8 @@
 //! [`Guest`] boots Debian's cloud kernel under QEMU without hardware virtualisation, so that a test has a kernel with ESP
 //! and AH even where the host has none. [`Netns`] is a network namespace of the host that ends with its owner. The program
 //! `kernel-matrix` runs every suite against the guest; `probe` is the part of it that runs inside.
-//! `strongswan-matrix` needs no guest: it runs both sides in namespaces, with the programs that [`run`] and [`Background`]
-//! start there.
+//! `strongswan-matrix` runs both sides in namespaces, with the programs that [`run`] and [`Background`] start there, and
+//! strongSwan in a guest where it is to have the kernel's ESP and AH.
 //! Needs Linux on x86-64 and the Debian packages that `cargo xtask test` installs (xtask/src/packages.rs).
 
 mod error;
@@ -13,9 +13,10 @@ mod netns;
 mod process;
 
 pub use error::{Error, Result};
-pub use guest::{Guest, Images, NetworkSpec, Output};
+pub use guest::{Content, Guest, Images, NetworkSpec, Output, moved_counters};
 pub use netns::{Netns, is_root};
 pub use process::{Background, run};
 
-/// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it.
+/// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it once it was told
+/// `probe encap`.
 pub const ENCAP_PORT: u16 = 4500;

@@ -1,6 +1,6 @@
 //! The guest boots, runs scripts, ends those that hang, and is gone afterwards.
 
-use casemate_interop::{Guest, Images, Netns, NetworkSpec};
+use casemate_interop::{Content, Guest, Images, Netns, NetworkSpec};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ fn a_guest_boots_and_runs_scripts() {
         return;
     };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
-    let images = Images::build(&cache, Path::new(env!("CARGO_BIN_EXE_probe"))).unwrap();
+    let images =
+        Images::build(&cache, &Content::new(Path::new(env!("CARGO_BIN_EXE_probe"))).unwrap()).unwrap();
     netns.ip("tuntap add dev tap0 mode tap\nlink set tap0 up\naddr add 10.9.0.1/24 dev tap0\n").unwrap();
     let console = cache.join(format!("console.{}", std::process::id()));
     let spec = NetworkSpec { netns: &netns, tap: "tap0", mac: "52:54:00:09:00:02" };
@@ -28,6 +29,9 @@ fn a_guest_boots_and_runs_scripts() {
     assert_eq!(guest.check("echo hello; ip xfrm state", LIMIT).unwrap(), "hello\n");
     assert_eq!(guest.run("exit 3", LIMIT).unwrap().status, 3);
     assert_eq!(guest.run("sleep 60", Duration::from_millis(200)).unwrap().status, 124);
+    let start = Instant::now();
+    guest.check("sleep 1", LIMIT).unwrap();
+    assert!(start.elapsed() > Duration::from_millis(950), "the guest's clock is too fast");
     guest.check("ip addr add 10.9.0.2/24 dev eth0", LIMIT).unwrap();
     let start = Instant::now();
     let answer = guest.check("probe ping 10.9.0.2 10.9.0.1 1 9000", LIMIT).unwrap();

@@ -249,11 +249,7 @@ impl Engine {
             self.home.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
         }
         self.home.with(Endpoint::serve);
-        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
-        notices.iter().for_each(|notice| self.heed(notice, attendant));
-        if let Err(error) = self.live.settle() {
-            attendant.trouble(format!("the system does not follow the policies: {error}"));
-        }
+        let notices = self.follow_notices(attendant);
         // A peer may use a Child SA as soon as it hears of it: what leads there stands before.
         self.send_letters(&mut |what| attendant.trouble(what));
         let datapath = self.home.endpoint.datapath_mut();
@@ -271,6 +267,23 @@ impl Engine {
             self.last_tick = now;
             self.tick(now);
         }
+    }
+
+    /// Leads traffic where the policies say that were told to [`home`](Self::home). [`run`](Self::run) does so by itself; before it,
+    /// packets go their old ways, in clear, until this is called.
+    pub fn settle(&mut self, attendant: &mut dyn Attendant) {
+        let notices = self.follow_notices(attendant);
+        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
+    }
+
+    /// Does in the system what the endpoint reports; answers that.
+    fn follow_notices(&mut self, attendant: &mut dyn Attendant) -> Vec<Notice> {
+        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
+        notices.iter().for_each(|notice| self.heed(notice, attendant));
+        if let Err(error) = self.live.settle() {
+            attendant.trouble(format!("the system does not follow the policies: {error}"));
+        }
+        notices
     }
 
     /// Sends what IKE has to say.

@@ -155,6 +155,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     );
     let mut steward = Steward::new(control, identity).with_source(source, keyring, tables);
     steward.apply(engine.home()).map_err(Failure::failed)?;
+    engine.settle(&mut steward);
     println!("ready");
     let ended = engine.run(&mut steward).map_err(Failure::failed);
     engine.close().map_err(Failure::failed)?;

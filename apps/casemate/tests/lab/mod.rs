@@ -157,7 +157,8 @@ impl Host {
         self.start(command)
     }
 
-    /// Starts `casemate run` with this `swanctl.conf`, with another environment variable if one is given.
+    /// Starts `casemate run` with this `swanctl.conf`, with another environment variable if one is given, and waits until
+    /// it is ready.
     pub(crate) fn negotiate(&self, conf: &str, variable: Option<(&str, &str)>) -> Running {
         fs::write(self.file("conf"), conf).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));

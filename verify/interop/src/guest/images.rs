@@ -1,8 +1,9 @@
 //! The guest's kernel and initramfs, built once and kept in a cache directory.
 //!
-//! The kernel is Debian's cloud kernel, downloaded by apt-get; the rest comes from the host: busybox, iproute2 with its
-//! libraries, our `probe`. Everything is rebuilt when one of its parts changes.
+//! The kernel is Debian's cloud kernel, downloaded by apt-get; the rest comes from the host: busybox, and programs with their
+//! libraries. Everything is rebuilt when one of its parts changes.
 
+use super::content::{self, Content, libraries, read};
 use super::cpio::Archive;
 use super::modules::{self, run_bytes};
 use crate::{Error, Result};
@@ -25,21 +26,21 @@ pub struct Images {
 }
 
 impl Images {
-    /// Builds the images in `cache`, unless they are there and fresh. `probe` is this crate's program of that name.
-    pub fn build(cache: &Path, probe: &Path) -> Result<Self> {
+    /// Builds the images in `cache`, unless they are there and fresh.
+    pub fn build(cache: &Path, content: &Content) -> Result<Self> {
         fs::create_dir_all(cache).map_err(Error::in_front(cache.display()))?;
         let root = unpacked_kernel(cache)?;
         let version = only_entry(&root.join("lib/modules"))?;
         let images =
-            Self { kernel: root.join(format!("boot/vmlinuz-{version}")), initrd: cache.join("initrd") };
-        let ip = which("ip")?;
-        let stamp = stamp(&version, &[Path::new(BUSYBOX), &ip, probe])?;
-        let stamp_file = cache.join("initrd.stamp");
+            Self { kernel: root.join(format!("boot/vmlinuz-{version}")), initrd: cache.join(&content.name) };
+        let busybox = content::state(Path::new(BUSYBOX))?;
+        let stamp = format!("{version}\n{INIT}\n{busybox}\n{}", content.stamp()?);
+        let stamp_file = cache.join(format!("{}.stamp", content.name));
         if images.initrd.exists() && fs::read_to_string(&stamp_file).is_ok_and(|old| old == stamp) {
             return Ok(images);
         }
-        let archive = archive(&root, &version, &ip, probe)?;
-        let partial = cache.join(format!("initrd.{}", std::process::id()));
+        let archive = archive(&root, &version, content)?;
+        let partial = cache.join(format!("{}.{}", content.name, std::process::id()));
         fs::write(&partial, archive).map_err(Error::in_front(partial.display()))?;
         fs::rename(&partial, &images.initrd).map_err(Error::in_front(images.initrd.display()))?;
         fs::write(&stamp_file, stamp).map_err(Error::in_front(stamp_file.display()))?;
@@ -47,18 +48,7 @@ impl Images {
     }
 }
 
-/// What the initramfs is made of: when any of it changes, so does this text.
-fn stamp(version: &str, files: &[&Path]) -> Result<String> {
-    let mut stamp = format!("{version}\n{INIT}\n");
-    for file in files {
-        let metadata = fs::metadata(file).map_err(Error::in_front(file.display()))?;
-        let modified = metadata.modified().map_err(Error::in_front(file.display()))?;
-        let _ = writeln!(stamp, "{} {} {modified:?}", file.display(), metadata.len());
-    }
-    Ok(stamp)
-}
-
-fn archive(root: &Path, version: &str, ip: &Path, probe: &Path) -> Result<Vec<u8>> {
+fn archive(root: &Path, version: &str, content: &Content) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for directory in ["proc", "sys", "dev", "tmp", "run", "etc", "sbin"] {
         archive.directory(directory);
@@ -68,16 +58,7 @@ fn archive(root: &Path, version: &str, ip: &Path, probe: &Path) -> Result<Vec<u8
     }
     archive.file("init", INIT.as_bytes());
     archive.file("bin/busybox", &read(Path::new(BUSYBOX))?);
-    let mut seen = Vec::new();
-    for (name, program) in [("sbin/ip", ip), ("bin/probe", probe)] {
-        archive.file(name, &read(program)?);
-        for library in
-            libraries(program)?.into_iter().filter(|library| !seen.contains(library)).collect::<Vec<_>>()
-        {
-            archive.file(library.trim_start_matches('/'), &read(Path::new(&library))?);
-            seen.push(library);
-        }
-    }
+    content.add_to(&mut archive)?;
     let mut order = String::new();
     for module in modules::in_order(root, version)? {
         archive.file(&format!("modules/{}", module.name), &module.content);
@@ -125,27 +106,9 @@ fn kernel_package() -> Result<String> {
         .ok_or_else(|| Error::new(format!("apt does not know {KERNEL_PACKAGE}: apt-get update?")))
 }
 
-/// The shared libraries of a program, the loader included; none for a static one.
-fn libraries(program: &Path) -> Result<Vec<String>> {
-    let output = Command::new("ldd").arg(program).output().map_err(Error::in_front("ldd"))?;
-    let listing = String::from_utf8_lossy(&output.stdout);
-    let paths = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    Ok(paths.map(String::from).collect())
-}
-
-fn which(program: &str) -> Result<PathBuf> {
-    let directories = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(Path::new);
-    let found = directories.iter().map(|directory| directory.join(program)).find(|path| path.exists());
-    found.ok_or_else(|| Error::new(format!("no program `{program}` on this machine")))
-}
-
 fn only_entry(directory: &Path) -> Result<String> {
     let mut entries = fs::read_dir(directory).map_err(Error::in_front(directory.display()))?;
     let entry = entries.next().and_then(std::result::Result::ok);
     let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
     name.ok_or_else(|| Error::new(format!("{} is empty", directory.display())))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(Error::in_front(path.display()))
 }

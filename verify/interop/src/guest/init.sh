@@ -16,6 +16,9 @@ until [ -e /sys/class/net/eth0 ] && [ -e /dev/vport1p1 -o -e /dev/vport0p1 ] || 
     waited=$((waited + 1))
 done
 
+# What strongSwan asks for when a selector names a protocol.
+printf 'icmp 1\ntcp 6\nudp 17\n' >/etc/protocols
+
 # Forward like a gateway, answer from any address, and speak of nothing that no test asked for.
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
@@ -24,6 +27,8 @@ for interface in all default eth0; do
     echo 0 >/proc/sys/net/ipv6/conf/$interface/accept_dad
     echo 0 >/proc/sys/net/ipv6/conf/$interface/accept_ra
 done
+# The usual fq_codel drops packets when the machine is busy and the guest slow.
+echo pfifo_fast >/proc/sys/net/core/default_qdisc
 # Not busybox's own ip.
 /sbin/ip link set lo up
 /sbin/ip link set eth0 addrgenmode none

@@ -33,6 +33,7 @@ impl Kernel {
         let script = format!("ip -batch - <<'END'\n{}END\n", crate::link::addresses("eth0", side));
         guest.check(&script, LIMIT)?;
         guest.check(&crate::link::routes(side), LIMIT)?;
+        guest.check("probe encap", LIMIT)?;
         Ok(Self { guest, side, before: String::new() })
     }
 }

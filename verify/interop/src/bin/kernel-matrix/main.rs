@@ -16,7 +16,7 @@ mod xfrm;
 
 use crate::casemate::Casemate;
 use case::Case;
-use casemate_interop::{Error, Images, Output, Result};
+use casemate_interop::{Content, Error, Images, Output, Result};
 use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
@@ -56,7 +56,7 @@ fn start(options: &Options) -> Result<bool> {
     if cases.is_empty() {
         return Err(Error::new("no case has such a name (--list prints them)"));
     }
-    let images = Images::build(&options.directory, &options.probe)?;
+    let images = Images::build(&options.directory, &Content::new(&options.probe)?)?;
     let console = |name: &str| options.directory.join(format!("console-{name}.{}", std::process::id()));
     let run = match &options.our_side {
         OurSide::Casemate(program) => {

@@ -1,7 +1,7 @@
 //! The part of the tests that runs where the packets start and end: inside the guest, and in the host's namespace.
 //!
 //! ```text
-//!     probe serve PORT            take scripts from the host (guest only)
+//!     probe serve PORT            take scripts from the host (guest only); the script `probe encap` decapsulates ESP in UDP
 //!     probe echo                  answer TCP connections with what they send
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
 //!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost

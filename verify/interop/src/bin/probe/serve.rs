@@ -17,7 +17,7 @@ const OUT_OF_TIME: i32 = 124;
 /// Serves until the port closes, which ends the guest.
 pub(crate) fn serve(port: &str) -> Result<()> {
     let port = File::options().read(true).write(true).open(port).map_err(Error::in_front(port))?;
-    let _open = encap::sockets()?;
+    let mut encapsulation = None;
     std::thread::spawn(echo::serve);
     let mut reader = BufReader::new(&port);
     answer(&port, 0, b"ready\n")?;
@@ -25,6 +25,11 @@ pub(crate) fn serve(port: &str) -> Result<()> {
         let text = String::from_utf8_lossy(&script);
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
+            // An IKE daemon in the guest has these sockets itself.
+            ["probe", "encap"] => {
+                encapsulation = Some(encap::sockets()?);
+                answer(&port, 0, b"")?;
+            }
             // Starting a program takes long without hardware virtualisation, so our own commands run right here.
             ["probe", words @ ..] if !text.contains('\n') => match crate::exchange(words) {
                 Ok(said) => answer(&port, 0, said.as_bytes())?,
@@ -37,6 +42,7 @@ pub(crate) fn serve(port: &str) -> Result<()> {
             }
         }
     }
+    drop(encapsulation);
     Ok(())
 }
 

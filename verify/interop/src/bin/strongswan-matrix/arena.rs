@@ -1,14 +1,14 @@
 //! A case at work: the path, both peers, the capture, and what a script does with them.
 
-use crate::packet::Packet;
 use crate::path::Path;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
+use crate::place;
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::side::{Family, Side};
 use crate::wire::{Capture, Wire};
-use casemate_interop::{Background, Error, Result, run};
+use crate::xfrm::Xfrm;
+use casemate_interop::{Error, Result, run};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
@@ -27,11 +27,10 @@ pub(crate) struct Arena {
     right: Box<dyn Peer>,
     capture: Capture,
     probe: PathBuf,
-    _echo: [Background; 2],
 }
 
 impl Arena {
-    /// Starts the capture and the echo services; the peers not yet.
+    /// Starts the capture; the peers not yet.
     pub(crate) fn new(
         path: Path,
         plan: Plan,
@@ -40,13 +39,7 @@ impl Arena {
         directory: &std::path::Path,
     ) -> Result<Self> {
         let capture = Capture::start(&path, directory)?;
-        let echo = |side: Side| {
-            let mut command = path.end(side).command(&probe);
-            command.arg("echo");
-            Background::start("probe echo", command, &directory.join(format!("echo-{}", side.name())))
-        };
-        let echo = [echo(Side::Left)?, echo(Side::Right)?];
-        Ok(Self { path, plan, left, right, capture, probe, _echo: echo })
+        Ok(Self { path, plan, left, right, capture, probe })
     }
 
     /// Starts both peers with their parts of the plan.
@@ -159,23 +152,24 @@ impl Arena {
 
     /// Ping and TCP through the tunnel, from both sides.
     pub(crate) fn traffic(&mut self, family: Family) -> Result<String> {
-        self.traffic_between(&Side::Left.behind(family), &Side::Right.behind(family))
+        let [left, right] = Side::BOTH.map(|side| self.plan.between.address(side, family));
+        self.traffic_between(&left, &right)
     }
 
-    /// Ping and TCP from both sides, between these two addresses; all of it as ESP, says the wire.
+    /// Ping and TCP from both sides, between these two addresses; all of it protected, says the wire.
     pub(crate) fn traffic_between(&mut self, left: &str, right: &str) -> Result<String> {
-        let before = self.wire()?.count(Packet::Esp);
+        let before = self.wire()?.protected();
         let ping = self.ping(Side::Left, left, right)?;
         self.ping(Side::Right, right, left)?;
         self.tcp(Side::Left, left, right)?;
         self.tcp(Side::Right, right, left)?;
         // Requests and answers of both sides, at least.
         let expected = before.saturating_add(SIZES.len().saturating_mul(4));
-        self.wait_until(SOON, |arena| match arena.wire()?.count(Packet::Esp) {
+        self.wait_until(SOON, |arena| match arena.wire()?.protected() {
             count if count >= expected => Ok(()),
-            count => {
-                Err(Error::new(format!("{count} packets of ESP on the wire, expected {expected} at least")))
-            }
+            count => Err(Error::new(format!(
+                "{count} protected packets on the wire, expected {expected} at least"
+            ))),
         })?;
         self.demand_counted()?;
         Ok(ping)
@@ -195,7 +189,12 @@ impl Arena {
 
     /// Echo requests of several sizes from a side, all of which have to be answered.
     pub(crate) fn ping(&mut self, side: Side, from: &str, to: &str) -> Result<String> {
-        self.probe(side, &[&["ping", from, to], SIZES].concat())
+        self.ping_sizes(side, from, to, SIZES)
+    }
+
+    /// Echo requests of these sizes from a side, all of which have to be answered.
+    pub(crate) fn ping_sizes(&mut self, side: Side, from: &str, to: &str, sizes: &[&str]) -> Result<String> {
+        self.probe(side, &[&["ping", from, to], sizes].concat())
     }
 
     /// A transfer over TCP from a side, there and back.
@@ -204,7 +203,7 @@ impl Arena {
     }
 
     fn probe(&self, side: Side, arguments: &[&str]) -> Result<String> {
-        let output = run(&self.path.end(side), PROBE_LIMIT, &self.probe, arguments)?;
+        let output = self.path.end(side).probe(arguments)?;
         let said = output.stdout.trim_end().to_owned();
         if output.status == 0 {
             return Ok(said);
@@ -215,10 +214,8 @@ impl Arena {
 
     /// Starts echo requests from a side at a steady pace.
     pub(crate) fn start_flow(&self, side: Side) -> Result<Flow> {
-        let (from, to) = (side.behind(Family::V4), side.other().behind(Family::V4));
-        let mut command = self.path.end(side).command(&self.probe);
-        command.args(["flow", &from, &to]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Ok(Flow { probe: command.spawn().map_err(Error::in_front("probe flow"))? })
+        let [from, to] = [side, side.other()].map(|side| self.plan.between.address(side, Family::V4));
+        self.path.end(side).start_flow(&from, &to).map(Flow)
     }
 
     /// Leaves half-open IKE SAs with the responder, as many as make it ask for cookies: the last request that was seen is
@@ -233,6 +230,25 @@ impl Arena {
         let output =
             run(self.path.middle(), PROBE_LIMIT, &self.probe, &["half-open", &from, &to, &bytes, &count])?;
         if output.status == 0 { Ok(()) } else { Err(Error::new(output.stdout)) }
+    }
+
+    /// What the kernels say of their SAs that have ESP and AH.
+    pub(crate) fn kernels(&self) -> Result<Vec<Xfrm>> {
+        let reports = Side::BOTH.into_iter().map(|side| self.path.end(side).xfrm());
+        reports.filter_map(Result::transpose).collect()
+    }
+
+    /// Demands that no kernel counted an error, other than these.
+    pub(crate) fn demand_no_errors(&self, tolerated: &[&str]) -> Result<()> {
+        let is_tolerated = |error: &String| tolerated.iter().any(|name| error.starts_with(name));
+        for kernel in self.kernels()? {
+            let errors: Vec<_> = kernel.errors.into_iter().filter(|error| !is_tolerated(error)).collect();
+            if !errors.is_empty() {
+                let errors = errors.join(", ");
+                return Err(Error::new(format!("the kernel counted errors (/proc/net/xfrm_stat): {errors}")));
+            }
+        }
+        Ok(())
     }
 
     /// What went over the wire so far.
@@ -260,31 +276,17 @@ impl Arena {
 }
 
 /// Echo requests on their way.
-pub(crate) struct Flow {
-    probe: Child,
-}
+pub(crate) struct Flow(Box<dyn place::Flow>);
 
 impl Flow {
     /// Ends them and demands that each was answered, and that there were some.
-    pub(crate) fn stop(mut self) -> Result<String> {
-        // `probe flow` ends when its standard input does.
-        drop(self.probe.stdin.take());
-        let mut said = String::new();
-        if let Some(mut stdout) = self.probe.stdout.take() {
-            std::io::Read::read_to_string(&mut stdout, &mut said).map_err(Error::in_front("probe flow"))?;
-        }
+    pub(crate) fn stop(self) -> Result<String> {
+        let said = self.0.stop()?;
         let said = said.trim_end();
         if said.ends_with(" sent, 0 lost") && !said.starts_with("0 ") {
             return Ok(said.into());
         }
         Err(Error::new(format!("echo requests at a steady pace: {said}")))
-    }
-}
-
-impl Drop for Flow {
-    fn drop(&mut self) {
-        let _ = self.probe.kill();
-        let _ = self.probe.wait();
     }
 }
 

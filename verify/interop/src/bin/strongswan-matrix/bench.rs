@@ -7,11 +7,13 @@ use crate::options::{Left, Options};
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::pki::Pki;
+use crate::place::{Guests, InNamespace, Place};
 use crate::side::Side;
-use crate::strongswan::{Programs, StrongSwan};
-use casemate_interop::{Error, Result};
+use crate::strongswan::{Esp, Programs, StrongSwan};
+use casemate_interop::{Content, Error, Images, Netns, Result};
 use std::fs;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Of the directory of a run; its process number follows.
@@ -24,27 +26,38 @@ pub(crate) struct Bench<'o> {
     options: &'o Options,
     directory: PathBuf,
     programs: Arc<Programs>,
+    programs_in_guest: Arc<Programs>,
+    /// What guests boot from, if any case needs one.
+    images: Option<Images>,
     pki: Arc<Pki>,
 }
 
 impl<'o> Bench<'o> {
-    /// Prepares a directory for this run. It is below /tmp because the path of a Unix socket has to be short.
-    pub(crate) fn new(options: &'o Options) -> Result<Self> {
+    /// Prepares a directory for a run of these cases. It is below /tmp because the path of a Unix socket has to be short.
+    pub(crate) fn new(options: &'o Options, cases: &[Case]) -> Result<Self> {
         let temporary = std::env::temp_dir();
         remove_stale(&temporary);
         let directory = temporary.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
         let programs = Programs::copy_to(&directory.join("programs"))?;
         let pki = Pki::new(directory.join("pki"))?;
-        Ok(Self { options, directory, programs: Arc::new(programs), pki: Arc::new(pki) })
+        let images = match cases.iter().any(|case| case.esp == Esp::Kernel) {
+            true => Some(images(options)?),
+            false => None,
+        };
+        let (programs, programs_in_guest) = (Arc::new(programs), Arc::new(Programs::in_guest()));
+        Ok(Self { options, directory, programs, programs_in_guest, images, pki: Arc::new(pki) })
     }
 
-    /// Runs one case and says how it went.
-    pub(crate) fn run(&self, case: &Case) -> Result<String> {
+    /// Runs one case and says how it went. Guests stay for the next case if it went well.
+    pub(crate) fn run(&self, case: &Case, guests: &mut Guests) -> Result<String> {
         let directory = self.directory.join(file_name(&case.name));
         fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
         let mut logs = [String::new(), String::new()];
-        let outcome = self.run_in(case, &directory, &mut logs);
+        let outcome = self.run_in(case, guests, &directory, &mut logs);
+        if outcome.is_err() {
+            *guests = Guests::default();
+        }
         let keep = match (&outcome, &self.options.keep) {
             (_, Some(keep)) => Some(keep),
             (Err(_), None) => Some(&self.options.failures),
@@ -53,33 +66,67 @@ impl<'o> Bench<'o> {
         let kept = keep.map(|keep| keep.join(file_name(&case.name)));
         if let Some(kept) = &kept {
             move_files(&directory, kept)?;
+            write_logs(&logs, kept)?;
         }
         // What is left goes with the directory of the run.
         let _ = fs::remove_dir_all(&directory);
         outcome.map_err(|error| explain(&error, &logs, kept))
     }
 
-    fn run_in(&self, case: &Case, directory: &std::path::Path, logs: &mut [String; 2]) -> Result<String> {
-        let path = Path::new()?;
-        let peers = Side::BOTH.map(|side| self.peer(side, &path, directory));
-        let mut arena = Arena::new(path, case.plan.clone(), peers, self.options.probe.clone(), directory)?;
+    fn run_in(
+        &self,
+        case: &Case,
+        guests: &mut Guests,
+        directory: &std::path::Path,
+        logs: &mut [String; 2],
+    ) -> Result<String> {
+        let (left_place, left) = self.end(Side::Left, case, guests, directory)?;
+        let (right_place, right) = self.end(Side::Right, case, guests, directory)?;
+        let path = Path::new([left_place, right_place])?;
+        let probe = self.options.probe.clone();
+        let mut arena = Arena::new(path, case.plan.clone(), [left, right], probe, directory)?;
         let outcome = arena.start().and_then(|()| (case.script)(&mut arena));
         *logs = arena.logs();
+        let counted = arena.demand_no_errors(case.errors);
         let wire = arena.stop();
-        let said = outcome?;
+        let said = match (outcome, counted) {
+            (Err(error), Err(counted)) => return Err(Error::new(format!("{error}; {counted}"))),
+            (outcome, counted) => counted.and(outcome)?,
+        };
         wire?.demand_no_clear_text(case.is_encrypted)?;
         Ok(said)
     }
 
-    fn peer(&self, side: Side, path: &Path, directory: &std::path::Path) -> Box<dyn Peer> {
-        let (netns, directory) = (path.end(side), directory.join(side.name()));
-        match (side, &self.options.left) {
-            (Side::Left, Left::Casemate(program)) => {
-                Box::new(Casemate::new(netns, program.clone(), self.pki.clone(), directory))
-            }
-            _ => Box::new(StrongSwan::new(netns, self.programs.clone(), self.pki.clone(), directory)),
+    /// A side's place and its peer.
+    fn end(
+        &self,
+        side: Side,
+        case: &Case,
+        guests: &mut Guests,
+        directory: &std::path::Path,
+    ) -> Result<(Rc<dyn Place>, Box<dyn Peer>)> {
+        let files = directory.join(side.name());
+        let namespace = |netns| InNamespace::new(netns, side, &self.options.probe, directory).map(Rc::new);
+        if let (Side::Left, Left::Casemate(program)) = (side, &self.options.left) {
+            let netns = Rc::new(Netns::new()?);
+            let peer = Casemate::new(netns.clone(), program.clone(), self.pki.clone(), files);
+            return Ok((namespace(netns)?, Box::new(peer)));
         }
+        let (place, programs): (Rc<dyn Place>, _) = match (case.esp, &self.images) {
+            (Esp::Kernel, Some(images)) => {
+                (guests.get(side, images, &self.directory)?, &self.programs_in_guest)
+            }
+            _ => (namespace(Rc::new(Netns::new()?))?, &self.programs),
+        };
+        let peer = StrongSwan::new(place.clone(), case.esp, programs.clone(), self.pki.clone(), files);
+        Ok((place, Box::new(peer)))
     }
+}
+
+/// A guest's kernel and initramfs, with strongSwan's programs.
+fn images(options: &Options) -> Result<Images> {
+    let content = Content::new(&options.probe)?.with("strongswan", Programs::for_guest());
+    Images::build(&options.cache, &content)
 }
 
 impl Drop for Bench<'_> {
@@ -120,6 +167,14 @@ fn move_files(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the peers logged until the script ended.
+fn write_logs(logs: &[String; 2], directory: &std::path::Path) -> Result<()> {
+    Side::BOTH.into_iter().zip(logs).try_for_each(|(side, log)| {
+        let file = directory.join(format!("{}.log", side.name()));
+        fs::write(&file, log).map_err(Error::in_front(file.display()))
+    })
 }
 
 /// The error with the last lines of both logs, and where the rest is.

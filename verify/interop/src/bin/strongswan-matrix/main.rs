@@ -1,7 +1,8 @@
-//! The strongSwan matrix: Casemate's IKEv2 and ESP against Debian's strongSwan, in network namespaces.
+//! The strongSwan matrix: Casemate's IKEv2, ESP and AH against Debian's strongSwan, in network namespaces.
 //!
-//! Each case has three namespaces, a capture and two daemons of its own, so that cases can run beside each other and none
-//! sees what an earlier one left. A line a case, a closing line, exit status 0 only if every case passed.
+//! Each case has namespaces, a capture and two daemons of its own, so that cases can run beside each other and none sees what
+//! an earlier one left. Where strongSwan is to have the ESP and AH of a kernel, it runs in a guest, which serves one case
+//! after the other. A line a case, a closing line, exit status 0 only if every case passed.
 
 mod arena;
 mod bench;
@@ -13,6 +14,7 @@ mod packet;
 mod path;
 mod peer;
 mod pki;
+mod place;
 mod plan;
 mod pretty;
 mod report;
@@ -20,14 +22,17 @@ mod side;
 mod strongswan;
 mod wire;
 mod wireshark;
+mod xfrm;
 
 use bench::Bench;
 use casemate_interop::{Error, Result, is_root};
 use cases::Case;
 use options::Options;
+use place::Guests;
 use report::Report;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 fn main() -> ExitCode {
@@ -47,7 +52,7 @@ fn start(options: &Options) -> Result<bool> {
         print!("{}", options::HELP);
         return Ok(true);
     }
-    let cases: Vec<Case> = cases::all().into_iter().filter(|case| options.selects(&case.name)).collect();
+    let cases: Vec<Case> = cases::all().into_iter().filter(|case| options.selects(case)).collect();
     if options.list {
         cases.iter().for_each(|case| println!("{}", case.name));
         return Ok(true);
@@ -59,19 +64,39 @@ fn start(options: &Options) -> Result<bool> {
     if !is_root() {
         return Err(Error::new("this needs root"));
     }
-    let bench = Bench::new(options)?;
+    let bench = Bench::new(options, &cases)?;
     let report = Report::new(options.json);
     let next = AtomicUsize::new(0);
+    let machine = RwLock::new(());
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {
             scope.spawn(|| {
+                let mut guests = Guests::default();
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _turn = Turn::wait_for(case, &machine);
                     let begin = Instant::now();
-                    let outcome = bench.run(case);
+                    let outcome = bench.run(case, &mut guests);
                     report.add(&case.name, begin.elapsed(), outcome);
                 }
             });
         }
     });
     Ok(report.finish())
+}
+
+/// The right to run a case: beside others, or alone.
+#[expect(dead_code, reason = "what is held until the case is done")]
+enum Turn<'m> {
+    Beside(RwLockReadGuard<'m, ()>),
+    Alone(RwLockWriteGuard<'m, ()>),
+}
+
+impl<'m> Turn<'m> {
+    fn wait_for(case: &Case, machine: &'m RwLock<()>) -> Self {
+        if case.is_alone {
+            Self::Alone(machine.write().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            Self::Beside(machine.read().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
 }

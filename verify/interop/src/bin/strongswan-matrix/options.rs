@@ -1,15 +1,19 @@
 //! The command line.
 
+use crate::cases::Case;
+use crate::strongswan::Esp;
 use casemate_interop::{Error, Result};
 use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
 
-Usage: strongswan-matrix [--left casemate|strongswan] [--casemate PROGRAM] [--only PATTERN] [--jobs N] [--keep DIR]
-                         [--json] [--list] [FILTER...]
+Usage: strongswan-matrix [--left casemate|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
+                         [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
   --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
+  --esp libipsec       only the cases in which strongSwan brings its own ESP: in a namespace
+  --esp kernel         only those in which it has a kernel's ESP and AH: in a guest under QEMU
   --only PATTERN       run the cases whose names match; `*` stands for anything, as in 'rekey/*/initiate'
   FILTER               run the cases whose names contain every FILTER, such as `esp gcm`
   --jobs N             so many cases at a time (default: 2)
@@ -39,12 +43,15 @@ pub(crate) struct Options {
     pub(crate) jobs: usize,
     /// Where all cases are kept, if all.
     pub(crate) keep: Option<PathBuf>,
+    esp: Option<Esp>,
     only: Option<String>,
     filters: Vec<String>,
     /// This crate's program `probe`.
     pub(crate) probe: PathBuf,
     /// Where failed cases are kept.
     pub(crate) failures: PathBuf,
+    /// Where the guest's kernel and initramfs are kept.
+    pub(crate) cache: PathBuf,
 }
 
 impl Options {
@@ -52,6 +59,7 @@ impl Options {
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
         let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
         let beside = program.parent().unwrap_or(Path::new("."));
+        let cache = beside.parent().unwrap_or(beside).join("interop");
         let mut options = Self {
             left: Left::Casemate(beside.join("casemate")),
             list: false,
@@ -59,10 +67,12 @@ impl Options {
             json: false,
             jobs: 2,
             keep: None,
+            esp: None,
             only: None,
             filters: Vec::new(),
             probe: beside.join("probe"),
-            failures: beside.parent().unwrap_or(beside).join("interop/strongswan"),
+            failures: cache.join("strongswan"),
+            cache,
         };
         options.read(arguments)?;
         Ok(options)
@@ -83,6 +93,13 @@ impl Options {
                         return Err(Error::new(format!("--left: `casemate` or `strongswan`, not `{other}`")));
                     }
                 },
+                "--esp" => match value()?.as_str() {
+                    "libipsec" => self.esp = Some(Esp::Libipsec),
+                    "kernel" => self.esp = Some(Esp::Kernel),
+                    other => {
+                        return Err(Error::new(format!("--esp: `libipsec` or `kernel`, not `{other}`")));
+                    }
+                },
                 "--casemate" => self.left = Left::Casemate(value()?.into()),
                 "--only" => self.only = Some(value()?),
                 "--keep" => self.keep = Some(value()?.into()),
@@ -99,8 +116,12 @@ impl Options {
         Ok(())
     }
 
-    /// Whether a case of this name is to run.
-    pub(crate) fn selects(&self, name: &str) -> bool {
+    /// Whether a case is to run.
+    pub(crate) fn selects(&self, case: &Case) -> bool {
+        self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+    }
+
+    fn selects_name(&self, name: &str) -> bool {
         self.filters.iter().all(|filter| name.contains(filter.as_str()))
             && self.only.as_ref().is_none_or(|pattern| matches(pattern, name))
     }
@@ -132,9 +153,9 @@ mod tests {
         let options =
             parse(&["esp", "gcm", "--only", "proposals/*/initiate", "--left", "strongswan"]).unwrap();
         assert_eq!(options.left, Left::StrongSwan);
-        assert!(options.selects("proposals/esp/aes128gcm16/initiate"));
-        assert!(!options.selects("proposals/esp/aes128gcm16/respond"));
-        assert!(!options.selects("proposals/esp/aes128-sha1/initiate"));
+        assert!(options.selects_name("proposals/esp/aes128gcm16/initiate"));
+        assert!(!options.selects_name("proposals/esp/aes128gcm16/respond"));
+        assert!(!options.selects_name("proposals/esp/aes128-sha1/initiate"));
         assert!(!matches("a*b*c", "axbx"));
         assert!(matches("a*b*c", "abbc"));
     }
@@ -143,6 +164,7 @@ mod tests {
     fn nonsense_is_refused() {
         assert!(parse(&["--nonsense"]).is_err());
         assert!(parse(&["--left", "kernel"]).is_err());
+        assert!(parse(&["--esp", "hardware"]).is_err());
         assert!(parse(&["--jobs", "0"]).is_err());
         assert!(parse(&["--keep"]).is_err());
     }

@@ -1,4 +1,4 @@
-//! One captured frame, as far as the cases ask: IKE, ESP, or something that should not be there.
+//! One captured frame, as far as the cases ask: IKE, ESP, AH, or something that should not be there.
 
 use std::ops::Range;
 
@@ -12,8 +12,12 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 pub(crate) enum Packet {
     /// An IKE message.
     Ike(Ike),
-    /// ESP, in UDP or not.
+    /// ESP as a protocol of IP.
     Esp,
+    /// ESP in UDP (RFC 3948).
+    EspInUdp,
+    /// AH.
+    Ah,
     /// A NAT keepalive (RFC 3948 section 2.3).
     Keepalive,
     /// A fragment of IP other than the first. The first is what it begins with.
@@ -53,6 +57,7 @@ const UNREACHABLE: u8 = 3;
 const UNREACHABLE_V6: u8 = 1;
 const UDP: u8 = 17;
 const ESP: u8 = 50;
+const AH: u8 = 51;
 const FRAGMENT_HEADER: u8 = 44;
 
 impl Packet {
@@ -86,6 +91,7 @@ impl Packet {
             _ if offset > 0 => Self::Fragment,
             UDP => Self::udp(body),
             ESP => Self::Esp,
+            AH => Self::Ah,
             ICMP if byte(body, 0) == UNREACHABLE => Self::quoted(Self::v4(body.get(8..).unwrap_or_default())),
             ICMPV6 if byte(body, 0) == UNREACHABLE_V6 => {
                 Self::quoted(Self::v6(body.get(8..).unwrap_or_default()))
@@ -101,7 +107,7 @@ impl Packet {
     /// What an ICMP error is that quotes `packet`.
     fn quoted(packet: Self) -> Self {
         match packet {
-            Self::Ike(_) | Self::Esp | Self::Keepalive => Self::Unreachable,
+            Self::Ike(_) | Self::Esp | Self::EspInUdp | Self::Ah | Self::Keepalive => Self::Unreachable,
             Self::Other(protocol) => Self::Other(protocol),
             _ => Self::Other(ICMP),
         }
@@ -114,7 +120,7 @@ impl Packet {
             return match body {
                 [0xff] => Self::Keepalive,
                 _ if body.starts_with(&NON_ESP_MARKER) => Self::ike(body.get(4..).unwrap_or_default()),
-                _ => Self::Esp,
+                _ => Self::EspInUdp,
             };
         }
         if ports.contains(&u64::from(IKE_PORT)) { Self::ike(body) } else { Self::Other(UDP) }
@@ -177,9 +183,10 @@ mod tests {
 
     #[test]
     fn esp_keepalives_and_fragments_are_told_from_clear_text() {
-        assert_eq!(Packet::parse(&udp(4500, &[1, 2, 3, 4])), Packet::Esp);
+        assert_eq!(Packet::parse(&udp(4500, &[1, 2, 3, 4])), Packet::EspInUdp);
         assert_eq!(Packet::parse(&udp(4500, &[0xff])), Packet::Keepalive);
         assert_eq!(Packet::parse(&v4(ESP, [0, 0], &[1; 20])), Packet::Esp);
+        assert_eq!(Packet::parse(&v4(AH, [0, 0], &[1; 20])), Packet::Ah);
         assert_eq!(Packet::parse(&v4(UDP, [0, 1], &[1; 20])), Packet::Fragment);
         assert_eq!(Packet::parse(&v4(1, [0, 0], &[8, 0])), Packet::Other(1));
         let quote = |frame: Vec<u8>| [&[3, 3, 0, 0, 0, 0, 0, 0], &frame[14..]].concat();

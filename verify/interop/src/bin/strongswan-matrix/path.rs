@@ -1,25 +1,23 @@
-//! The path between the two ends: three namespaces, the middle one a router that can translate, lose and cut.
+//! The path between the two ends: a namespace that is a router, which can translate, lose and cut.
 
-use crate::side::{Family, Side};
+use crate::place::{FAMILIES, Place, no_dad, up};
+use crate::side::Side;
 use casemate_interop::{Error, Netns, Result, run};
 use std::rc::Rc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const FAMILIES: [(Family, u8); 2] = [(Family::V4, 24), (Family::V6, 64)];
 
-/// The namespaces. They end with this value.
+/// The router, which ends with this value, and the two ends.
 pub(crate) struct Path {
-    left: Rc<Netns>,
     middle: Netns,
-    right: Rc<Netns>,
+    ends: [Rc<dyn Place>; 2],
 }
 
 impl Path {
-    /// Both ends, their addresses, and a router that forwards everything as it comes.
-    pub(crate) fn new() -> Result<Self> {
-        let path =
-            Self { left: Rc::new(Netns::new()?), middle: Netns::new()?, right: Rc::new(Netns::new()?) };
+    /// Connects both ends, left and right, by a router that forwards everything as it comes.
+    pub(crate) fn new(ends: [Rc<dyn Place>; 2]) -> Result<Self> {
+        let path = Self { middle: Netns::new()?, ends };
         // Not before the addresses are there: nothing shall be announced of them.
         path.in_middle(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
@@ -32,31 +30,25 @@ impl Path {
 
     fn connect(&self, side: Side) -> Result<()> {
         let inner = interface(side);
-        let end = self.end(side);
-        let mut lines = format!("link add wire type veth peer name {inner} netns {}\n", self.middle.pid());
-        lines.push_str(&up("wire", "fe80::2"));
+        self.end(side).plug_into(&self.middle)?;
         let mut router = up(inner, "fe80::1");
         for (family, bits) in FAMILIES {
-            lines.push_str(&format!("addr add {}/{bits} dev wire{}\n", side.wire(family), no_dad(family)));
-            lines.push_str(&format!("addr add {} dev lo{}\n", side.behind(family), no_dad(family)));
             router.push_str(&format!(
                 "addr add {}/{bits} dev {inner}{}\n",
                 side.router(family),
                 no_dad(family)
             ));
         }
-        lines.push_str(&format!("addr add {} dev lo\n", side.second()));
-        end.ip(&lines)?;
         self.middle.ip(&router)?;
-        let route = |(family, _)| format!("route add default via {}\n", side.router(family));
-        end.ip(&FAMILIES.map(route).concat())
+        self.end(side).bring_up()
     }
 
-    /// The namespace of an end.
-    pub(crate) fn end(&self, side: Side) -> Rc<Netns> {
+    /// An end.
+    pub(crate) fn end(&self, side: Side) -> &dyn Place {
+        let [left, right] = &self.ends;
         match side {
-            Side::Left => self.left.clone(),
-            Side::Right => self.right.clone(),
+            Side::Left => left.as_ref(),
+            Side::Right => right.as_ref(),
         }
     }
 
@@ -124,21 +116,16 @@ impl Path {
     }
 }
 
+impl Drop for Path {
+    fn drop(&mut self) {
+        Side::BOTH.into_iter().for_each(|side| self.end(side).unplug(&self.middle));
+    }
+}
+
 /// The router's interface towards an end.
 pub(crate) fn interface(side: Side) -> &'static str {
     match side {
         Side::Left => "to-left",
         Side::Right => "to-right",
     }
-}
-
-/// Brings an interface up with a link-local address of our own, which neighbour discovery needs: the kernel would look for
-/// duplicates of one that it makes.
-fn up(interface: &str, address: &str) -> String {
-    format!("link set dev {interface} addrgenmode none up\naddr add {address}/64 dev {interface} nodad\n")
-}
-
-/// Duplicate address detection would delay the first packets.
-fn no_dad(family: Family) -> &'static str {
-    if family == Family::V6 { " nodad" } else { "" }
 }

@@ -21,10 +21,30 @@ pub(crate) struct SidePlan {
     pub(crate) credentials: Vec<Credential>,
 }
 
+/// What the child connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// What lies behind the two ends.
+    Networks,
+    /// The two ends themselves.
+    Hosts,
+}
+
+impl Between {
+    /// A side's address in what is connected.
+    pub(crate) fn address(self, side: Side, family: Family) -> String {
+        match self {
+            Self::Networks => side.behind(family),
+            Self::Hosts => side.wire(family),
+        }
+    }
+}
+
 /// What both sides are given.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) initiator: Side,
+    pub(crate) between: Between,
     left: SidePlan,
     right: SidePlan,
 }
@@ -32,7 +52,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
     pub(crate) fn new(initiator: Side) -> Self {
-        let mut plan = Self { initiator, left: SidePlan::default(), right: SidePlan::default() };
+        let (left, right) = (SidePlan::default(), SidePlan::default());
+        let mut plan = Self { initiator, between: Between::Networks, left, right };
         plan.connection("version", "2");
         plan.connection("proposals", "aes128-sha256-x25519");
         plan.connection("mobike", "no");
@@ -46,6 +67,16 @@ impl Plan {
             plan.connection_of(side, "remote.id", side.other().id());
         }
         plan.both("secrets.ike-t.secret", "\"a secret of the two\"");
+        plan
+    }
+
+    /// Transport mode between the two ends, with IPv4.
+    pub(crate) fn transport(initiator: Side) -> Self {
+        let mut plan = Self::new(initiator);
+        plan.between = Between::Hosts;
+        for (setting, value) in [("mode", "transport"), ("local_ts", "dynamic"), ("remote_ts", "dynamic")] {
+            plan.child(setting, value);
+        }
         plan
     }
 

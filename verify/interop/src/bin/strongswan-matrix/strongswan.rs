@@ -1,47 +1,56 @@
-//! strongSwan as a peer: `charon-systemd` with its own ESP (plugin kernel-libipsec), driven by `swanctl`.
+//! strongSwan as a peer: `charon-systemd`, driven by `swanctl`. Every case has a daemon of its own.
 //!
-//! Every case has a daemon of its own, which is up in some 20 ms. kernel-libipsec knows ESP in UDP only, so charon says of
-//! itself that it is behind a NAT, and ESP travels on port 4500.
+//! In a namespace it brings its own ESP, the plugin kernel-libipsec. That knows ESP in UDP only, so charon says of itself that
+//! it is behind a NAT, and ESP travels on port 4500. In a guest it has the kernel's ESP and AH.
 
 use crate::conf::Conf;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::pki::Pki;
+use crate::place::{Daemon, Place, Program};
 use crate::plan::SidePlan;
 use crate::pretty::Section;
 use crate::wireshark;
-use casemate_interop::{Background, Error, Netns, Result, run};
+use casemate_interop::{Error, Result};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-const START_LIMIT: Duration = Duration::from_secs(5);
-const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How long `swanctl` waits for an SA, and we for `swanctl`.
+/// How long `swanctl` waits for an SA.
 const SA_LIMIT: &str = "8";
-const LIMIT: Duration = Duration::from_secs(10);
 
-/// The programs that strongSwan is made of.
+/// Whose ESP strongSwan has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Esp {
+    /// The plugin kernel-libipsec's, in a namespace.
+    Libipsec,
+    /// That of the kernel, in a guest.
+    Kernel,
+}
+
+/// The programs that strongSwan is made of, and where Debian has them.
 const PROGRAMS: [&str; 2] = ["charon-systemd", "swanctl"];
+const PROGRAMS_DIRECTORY: &str = "/usr/sbin";
+const PLUGINS_DIRECTORY: &str = "/usr/lib/ipsec/plugins";
 /// What charon shall load. Debian's own configuration has kernel-netlink alone, which needs a kernel with ESP.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
      cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
+const LIBIPSEC: &str = "kernel-libipsec";
 
-/// Copies of strongSwan's programs. Debian confines `/usr/sbin/charon-systemd` by AppArmor, by that path, to the files of
-/// the system's own daemon.
+/// Where strongSwan's programs are.
 pub(crate) struct Programs {
     directory: PathBuf,
 }
 
 impl Programs {
-    /// Copies the programs to `directory`.
+    /// Copies the programs to `directory`. Debian confines `/usr/sbin/charon-systemd` by AppArmor, by that path, to the files
+    /// of the system's own daemon.
     pub(crate) fn copy_to(directory: &Path) -> Result<Self> {
         fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
         for program in PROGRAMS {
-            let from = Path::new("/usr/sbin").join(program);
+            let from = Path::new(PROGRAMS_DIRECTORY).join(program);
             fs::copy(&from, directory.join(program)).map_err(Error::in_front(format!(
                 "{} (Debian packages charon-systemd and strongswan-swanctl)",
                 from.display()
@@ -49,21 +58,44 @@ impl Programs {
         }
         Ok(Self { directory: directory.into() })
     }
+
+    /// Where a guest has them, which knows nothing of AppArmor.
+    pub(crate) fn in_guest() -> Self {
+        Self { directory: PROGRAMS_DIRECTORY.into() }
+    }
+
+    /// The files of the host that a guest needs: programs and plugins.
+    pub(crate) fn for_guest() -> impl Iterator<Item = PathBuf> {
+        let programs = PROGRAMS.iter().map(|program| Path::new(PROGRAMS_DIRECTORY).join(program));
+        let plugin = |name: &str| Path::new(PLUGINS_DIRECTORY).join(format!("libstrongswan-{name}.so"));
+        programs.chain(plugins(Esp::Kernel).map(plugin))
+    }
+}
+
+fn plugins(esp: Esp) -> impl Iterator<Item = &'static str> {
+    PLUGINS.split_whitespace().filter(move |&name| esp == Esp::Libipsec || name != LIBIPSEC)
 }
 
 /// A daemon and its files.
 pub(crate) struct StrongSwan {
-    netns: Rc<Netns>,
+    place: Rc<dyn Place>,
+    esp: Esp,
     programs: Arc<Programs>,
     pki: Arc<Pki>,
     directory: PathBuf,
-    daemon: Option<Background>,
+    daemon: Option<Box<dyn Daemon>>,
 }
 
 impl StrongSwan {
-    /// In `netns`, with all files in `directory`.
-    pub(crate) fn new(netns: Rc<Netns>, programs: Arc<Programs>, pki: Arc<Pki>, directory: PathBuf) -> Self {
-        Self { netns, programs, pki, directory, daemon: None }
+    /// In `place`, with this ESP and with all files in `directory`.
+    pub(crate) fn new(
+        place: Rc<dyn Place>,
+        esp: Esp,
+        programs: Arc<Programs>,
+        pki: Arc<Pki>,
+        directory: PathBuf,
+    ) -> Self {
+        Self { place, esp, programs, pki, directory, daemon: None }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -76,7 +108,7 @@ impl StrongSwan {
 
     fn settings(&self, plan: &SidePlan) -> Conf {
         let mut daemon = plan.daemon.clone();
-        daemon.set("load", PLUGINS);
+        daemon.set("load", &plugins(self.esp).collect::<Vec<_>>().join(" "));
         daemon.set("plugins.vici.socket", &format!("unix://{}", self.file("charon.vici").display()));
         daemon.set("plugins.kernel-libipsec.allow_peer_ts", "yes");
         daemon.set("plugins.resolve.file", &self.file("resolv.conf").display().to_string());
@@ -90,7 +122,13 @@ impl StrongSwan {
         daemon.set("filelog.file.cfg", "2");
         let mut conf = Conf::default();
         conf.put("charon-systemd", daemon);
-        conf.set("swanctl.load", "random pem pkcs1 pkcs8 x509 pubkey openssl curve25519");
+        // Cases in a guest have no certificates, and to load what reads them takes long there.
+        let readers = if self.esp == Esp::Kernel {
+            "random"
+        } else {
+            "random pem pkcs1 pkcs8 x509 pubkey openssl curve25519"
+        };
+        conf.set("swanctl.load", readers);
         conf
     }
 
@@ -108,25 +146,21 @@ impl StrongSwan {
             let file = self.file(name);
             fs::write(&file, conf.to_string()).map_err(Error::in_front(file.display()))?;
         }
-        Ok(())
+        self.place.publish(&self.directory)
     }
 
     /// Runs `swanctl`; what it said is the error when it fails.
     fn swanctl(&self, arguments: &[&str]) -> Result<String> {
-        let environment = [
-            format!("SWANCTL_DIR={}", self.directory.display()),
-            format!("STRONGSWAN_CONF={}", self.file("strongswan.conf").display()),
-            self.program("swanctl").display().to_string(),
-        ];
-        let mut words: Vec<&str> = environment.iter().map(String::as_str).collect();
-        words.extend(arguments);
+        let (program, conf) = (self.program("swanctl"), self.file("strongswan.conf"));
+        let environment = [("SWANCTL_DIR", self.directory.as_path()), ("STRONGSWAN_CONF", &conf)];
         let uri = format!("unix://{}", self.file("charon.vici").display());
-        words.extend(["--uri", &uri]);
-        let output = run(&self.netns, LIMIT, "env", &words)?;
+        let arguments_and_uri = [arguments, &["--uri", &uri]].concat();
+        let program = Program { path: &program, environment: &environment };
+        let output = self.place.run(program, &arguments_and_uri)?;
         if output.status == 0 {
             return Ok(output.stdout);
         }
-        Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), last_line(&output.stdout))))
+        Err(Error::new(format!("swanctl {}: {}", arguments.join(" "), output.stdout.trim_end())))
     }
 
     fn load(&self) -> Result<()> {
@@ -142,11 +176,9 @@ impl StrongSwan {
 impl Peer for StrongSwan {
     fn start(&mut self, plan: &SidePlan) -> Result<()> {
         self.write(plan)?;
-        let mut command = self.netns.command(self.program("charon-systemd"));
-        command.env("STRONGSWAN_CONF", self.file("strongswan.conf"));
-        let mut daemon = Background::start("charon", command, &self.file("output"))?;
-        let socket = self.file("charon.vici");
-        daemon.wait_until(START_LIMIT, |_| UnixStream::connect(&socket).is_ok())?;
+        let (program, conf) = (self.program("charon-systemd"), self.file("strongswan.conf"));
+        let program = Program { path: &program, environment: &[("STRONGSWAN_CONF", &conf)] };
+        let daemon = self.place.start(program, &self.file("output"), &self.file("charon.vici"))?;
         self.daemon = Some(daemon);
         self.load()
     }
@@ -178,7 +210,7 @@ impl Peer for StrongSwan {
     }
 
     fn dns(&self) -> Result<Vec<IpAddr>> {
-        let file = fs::read_to_string(self.file("resolv.conf")).unwrap_or_default();
+        let file = self.place.read(&self.file("resolv.conf"));
         let servers = file.lines().filter_map(|line| line.strip_prefix("nameserver "));
         servers.map(|rest| rest.split(' ').next().unwrap_or(rest)).map(address).collect()
     }
@@ -201,14 +233,11 @@ impl Peer for StrongSwan {
     }
 
     fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.file("log")).unwrap_or_default()).into_owned()
+        self.place.read(&self.file("log"))
     }
 
     fn stop(&mut self) -> Result<()> {
-        match self.daemon.take().map(|daemon| daemon.stop(STOP_LIMIT)).transpose()? {
-            Some(status) if !status.success() => Err(Error::new(format!("charon ended with {status}"))),
-            _ => Ok(()),
-        }
+        self.daemon.take().map_or(Ok(()), |daemon| daemon.stop().map_err(Error::in_front("charon")))
     }
 }
 
@@ -256,8 +285,4 @@ fn selectors(child: &Section, list: &str) -> Vec<String> {
 
 fn address(text: &str) -> Result<IpAddr> {
     text.parse().map_err(Error::in_front(format!("address `{text}`")))
-}
-
-fn last_line(text: &str) -> &str {
-    text.lines().last().unwrap_or_default()
 }

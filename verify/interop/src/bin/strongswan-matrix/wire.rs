@@ -79,6 +79,11 @@ impl Wire {
         self.frames.iter().rfind(is_request)?.get(HEADERS..)
     }
 
+    /// How many packets ESP or AH protects.
+    pub(crate) fn protected(&self) -> usize {
+        self.packets().filter(|packet| matches!(packet, Packet::Esp | Packet::EspInUdp | Packet::Ah)).count()
+    }
+
     /// How many packets are `kind`.
     pub(crate) fn count(&self, kind: Packet) -> usize {
         self.packets().filter(|&packet| packet == kind).count()
@@ -97,6 +102,9 @@ impl Wire {
         };
         if is_encrypted && inner_addresses().iter().any(holds) {
             return Err(Error::new("clear text on the wire: the addresses of an inner packet"));
+        }
+        if is_encrypted && payloads().iter().any(holds) {
+            return Err(Error::new("clear text on the wire: the payload of an echo request"));
         }
         Ok(())
     }
@@ -117,6 +125,11 @@ fn inner_addresses() -> Vec<Vec<u8>> {
         patterns.push([bytes(side.second()), bytes(side.other().second())].concat());
     }
     patterns
+}
+
+/// How the payloads of the first echo requests begin, as `probe ping` makes them. Transport mode has no inner addresses.
+fn payloads() -> Vec<Vec<u8>> {
+    (0..8u8).map(|sequence| (0..32u8).map(|index| index.wrapping_mul(7) ^ sequence).collect()).collect()
 }
 
 /// The frames of a capture file; a last one that is cut short is left out, for it is still being written.
@@ -164,6 +177,13 @@ mod tests {
         assert_eq!(wire.count(Packet::Esp), 2);
         assert!(wire.demand_no_clear_text(true).is_err());
         assert!(wire.demand_no_clear_text(false).is_ok());
+    }
+
+    #[test]
+    fn a_payload_in_the_clear_is_found() {
+        let payload: Vec<u8> = (0..64u8).map(|index| index.wrapping_mul(7) ^ 3).collect();
+        assert!(wire(&[&esp(&payload)]).demand_no_clear_text(true).is_err());
+        assert!(wire(&[&esp(&payload)]).demand_no_clear_text(false).is_ok());
     }
 
     #[test]

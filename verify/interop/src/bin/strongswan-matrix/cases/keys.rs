@@ -15,7 +15,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     cases.push(Case::new("keys/wireshark", Plan::new(initiator), open_the_capture));
 }
 
-fn open_the_capture(arena: &mut Arena) -> Result<String> {
+pub(super) fn open_the_capture(arena: &mut Arena) -> Result<String> {
     arena.establish()?;
     arena.traffic(Family::V4)?;
     super::rekey::replace(arena, arena.initiator(), Target::Child(CHILD))?;

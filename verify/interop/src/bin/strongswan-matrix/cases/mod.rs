@@ -3,6 +3,7 @@
 mod addresses;
 mod auth;
 mod fragments;
+mod kernel;
 mod keys;
 mod loss;
 mod nat;
@@ -13,6 +14,7 @@ mod rekey;
 use crate::arena::Arena;
 use crate::plan::Plan;
 use crate::side::{Family, Side};
+use crate::strongswan::Esp;
 use casemate_interop::{Error, Result};
 
 type Script = Box<dyn Fn(&mut Arena) -> Result<String> + Send + Sync>;
@@ -25,6 +27,13 @@ pub(crate) struct Case {
     pub(crate) script: Script,
     /// Whether ESP hides what it carries.
     pub(crate) is_encrypted: bool,
+    /// Whose ESP strongSwan has.
+    pub(crate) esp: Esp,
+    /// The errors of `/proc/net/xfrm_stat` that belong to it, where that ESP is a kernel's. There may be no others.
+    pub(crate) errors: &'static [&'static str],
+    /// Whether it runs while no other does. A guest that shares the machine with another one loses packets now and then, which
+    /// nobody counts and a case that allows no loss would blame on the peers.
+    pub(crate) is_alone: bool,
 }
 
 impl Case {
@@ -35,7 +44,9 @@ impl Case {
         script: impl Fn(&mut Arena) -> Result<String> + Send + Sync + 'static,
     ) -> Self {
         let part = if plan.initiator == Side::Left { "initiate" } else { "respond" };
-        Self { name: format!("{name}/{part}"), plan, script: Box::new(script), is_encrypted: true }
+        let name = format!("{name}/{part}");
+        let script = Box::new(script);
+        Self { name, plan, script, is_encrypted: true, esp: Esp::Libipsec, errors: &[], is_alone: false }
     }
 }
 
@@ -47,6 +58,7 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add,
             auth::add,
             fragments::add,
+            kernel::add,
             keys::add,
             loss::add,
             nat::add,

@@ -16,12 +16,7 @@ const OTHER_PORTS: RangeInclusive<u16> = 30000..=30099;
 const FOLLOW_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
-    cases.push(Case::new("nat/initiator-behind", behind(initiator), |arena| {
-        translate(arena, &PORTS)?;
-        arena.establish()?;
-        demand_seen_at(arena, &PORTS)?;
-        arena.traffic(Family::V4)
-    }));
+    cases.push(Case::new("nat/initiator-behind", behind(initiator), through_a_nat));
     cases.push(Case::new("nat/rekey", behind(initiator), |arena| {
         translate(arena, &PORTS)?;
         arena.establish()?;
@@ -43,10 +38,18 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 }
 
 /// The responder does not know where the initiator is.
-fn behind(initiator: Side) -> Plan {
+pub(super) fn behind(initiator: Side) -> Plan {
     let mut plan = Plan::new(initiator);
     plan.connection_of(plan.responder(), "remote_addrs", "%any");
     plan
+}
+
+/// Sets up and talks, with the initiator behind a NAT.
+pub(super) fn through_a_nat(arena: &mut Arena) -> Result<String> {
+    translate(arena, &PORTS)?;
+    arena.establish()?;
+    demand_seen_at(arena, &PORTS)?;
+    arena.traffic(Family::V4)
 }
 
 fn translate(arena: &Arena, ports: &RangeInclusive<u16>) -> Result<()> {

@@ -88,7 +88,7 @@ fn spis(arena: &mut Arena, target: Target<'_>) -> Result<(String, String)> {
     }
 }
 
-fn rekey_under_traffic(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
+pub(super) fn rekey_under_traffic(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
     establish_and_talk(arena)?;
     let flows = [arena.start_flow(Side::Left)?, arena.start_flow(Side::Right)?];
     for _ in 0..ROUNDS {
@@ -123,7 +123,7 @@ fn rekey_at_once(arena: &mut Arena, target: Target<'_>) -> Result<String> {
     Ok(said)
 }
 
-fn rekey_by_time(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
+pub(super) fn rekey_by_time(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
     establish_and_talk(arena)?;
     let before = spis(arena, target)?;
     let flow = arena.start_flow(side)?;
@@ -136,7 +136,7 @@ fn rekey_by_time(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<St
     Ok(said)
 }
 
-fn delete(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
+pub(super) fn delete(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
     establish_and_talk(arena)?;
     arena.peer(side).terminate(target).map_err(Error::in_front(side.name()))?;
     match target {
