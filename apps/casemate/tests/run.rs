@@ -293,6 +293,13 @@ fn what_waits_for_a_peer_is_never_sent_in_clear() {
     );
     let left = lab.left.negotiate(&conf, None);
     assert!(!lab.left.hears_at_once(right, 8), "{}", left.said());
+    // The same of a connection that is added later, from the moment on when `reload` says so.
+    std::fs::write(lab.left.file("conf"), "connections {\n}\n").unwrap();
+    assert!(lab.left.casemate(&["reload"]).status.success());
+    assert!(lab.left.hears(right, 8), "nobody wants it protected");
+    std::fs::write(lab.left.file("conf"), &conf).unwrap();
+    assert!(lab.left.casemate(&["reload"]).status.success());
+    assert!(!lab.left.hears_at_once(right, 8), "{}", left.said());
     assert!(left.stop().success());
     assert!(lab.left.hears(right, 8), "in clear, afterwards");
 }

@@ -283,6 +283,7 @@ impl Engine {
         if let Err(error) = self.live.settle() {
             attendant.trouble(format!("the system does not follow the policies: {error}"));
         }
+        attendant.settled();
         notices
     }
 

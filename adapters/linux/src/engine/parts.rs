@@ -23,6 +23,8 @@ pub trait Attendant {
     fn attend(&mut self, home: &mut Home);
     /// SIGHUP has come; `false` if that is to end the program.
     fn reload(&mut self, home: &mut Home) -> bool;
+    /// The system follows what was done in the calls before: routes and filter stand.
+    fn settled(&mut self);
     /// Something that the endpoint reports.
     fn notice(&mut self, endpoint: &Endpoint, notice: &Notice);
     /// Something that went wrong with the system, in words. May come often.

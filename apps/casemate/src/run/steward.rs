@@ -20,6 +20,8 @@ pub(super) struct Steward {
     identity: Identity,
     log: Logbook,
     waiting: Waiting,
+    /// Answers that may go when the system follows what was done.
+    done: Vec<(Reply, String)>,
     tables: Option<Tables>,
     /// Where the configuration comes from, and its keys; manual keys have none.
     source: Option<(Source, Rc<Keyring>)>,
@@ -32,6 +34,7 @@ impl Steward {
             identity,
             log: Logbook::new(),
             waiting: Waiting::default(),
+            done: Vec::new(),
             tables: None,
             source: None,
         }
@@ -65,7 +68,10 @@ impl Steward {
                 return;
             }
             Request::Log(follow) => return self.log.tell(reply, follow),
-            Request::Reload => self.reload_now(home),
+            Request::Reload => {
+                let done = outcome(&self.reload_now(home));
+                return self.done.push((reply, done));
+            }
             Request::Initiate(name, ike) => match self.waiting.initiate(&name, ike, home) {
                 Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
                 Err(error) => Err(error),
@@ -134,6 +140,13 @@ impl Attendant for Steward {
     fn reload(&mut self, home: &mut Home) -> bool {
         // A configuration that is wrong changes nothing, and the log says why.
         self.source.is_some() && (self.reload_now(home).is_ok() || self.source.is_some())
+    }
+
+    fn settled(&mut self) {
+        for (reply, done) in self.done.drain(..) {
+            // A client that has gone is not told.
+            let _ = reply.send(done);
+        }
     }
 
     fn notice(&mut self, endpoint: &Endpoint, notice: &Notice) {
