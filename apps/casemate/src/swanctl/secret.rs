@@ -46,6 +46,9 @@ const REFUSED: [(&str, &str); 7] = [
     ("bliss", "BLISS is not implemented"),
 ];
 
+/// Bytes from which on a pre-shared key can be as strong as the ciphers that hang on it (CVE-2018-5389: weak ones are found offline).
+const STRONG: usize = 16;
+
 /// Reads all sections of `secrets`.
 pub(super) fn read(
     view: &View<'_, '_>,
@@ -82,7 +85,14 @@ fn refuse(section: &View<'_, '_>, why: &str, problems: &Problems) {
 fn shared(section: &View<'_, '_>, problems: &Problems) -> Option<SharedKey> {
     let keys = Keys::new(section, &SHARED, problems);
     let ids = keys.all("id", identity::pattern);
-    Some(SharedKey { ids, secret: take_secret(&keys)? })
+    let secret = take_secret(&keys)?;
+    // RFC 7296 section 2.15: a key made of a password can be guessed by whoever took part in one exchange.
+    if secret.expose().len() < STRONG {
+        let why =
+            format!("it has less than {STRONG} bytes: a peer that is an impostor can try guesses offline");
+        keys.warn("secret", &why);
+    }
+    Some(SharedKey { ids, secret })
 }
 
 fn passphrase(section: &View<'_, '_>, folder: &Path, problems: &Problems) -> Option<Passphrase> {

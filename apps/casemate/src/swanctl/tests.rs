@@ -67,3 +67,15 @@ fn only(text: &str) -> String {
     let [problem] = &wrong(text)[..] else { panic!("{text}\n{:?}", wrong(text)) };
     problem.clone()
 }
+
+/// Who can guess it has the key (RFC 7296 section 2.15).
+#[test]
+fn cve_2018_5389_a_short_secret_gives_a_warning() {
+    let (short, long) = ("fifteen-letters", "sixteen-letters!");
+    let digits = |bytes: usize| format!("0x{}", "ab".repeat(bytes));
+    for (secret, count) in [(short, 1), (long, 0), (&digits(15), 1), (&digits(16), 0)] {
+        let config = ok(&format!("secrets {{\n ike {{\n secret = {secret}\n }}\n}}\n"));
+        assert_eq!(config.warnings.len(), count, "{secret}");
+        assert!(config.warnings.iter().all(|warning| !warning.text.contains(secret)), "it is not shown");
+    }
+}
