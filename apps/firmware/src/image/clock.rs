@@ -3,6 +3,7 @@
 use crate::Trouble;
 use crate::cpu::{in8, out8};
 use core::arch::x86_64::_rdtsc;
+use smoltcp::time::Instant;
 
 const CHANNEL_0: u16 = 0x40;
 const COMMAND: u16 = 0x43;
@@ -49,11 +50,11 @@ impl Clock {
         self.kilohertz
     }
 
-    /// Microseconds since the machine was started.
-    pub(crate) fn micros(&self) -> u64 {
+    /// The time since the machine was started.
+    pub(crate) fn now(&self) -> Instant {
         // The counter times 1,000 would be full after months; 128 bits are not.
         let micros = u128::from(counter()).saturating_mul(1_000) / u128::from(self.kilohertz.max(1));
-        u64::try_from(micros).unwrap_or(u64::MAX)
+        Instant::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 }
 

@@ -18,15 +18,24 @@ mod clock;
 mod console;
 mod cpu;
 mod memory;
+mod net;
+mod rng;
 mod runtime;
 
+use alloc::boxed::Box;
+use alloc::format;
 use boot::StartInfo;
+use casemate_firmware::{Config, Station};
 use clock::Clock;
 use console::say;
+use core::convert::Infallible;
 use core::panic::PanicInfo;
+use net::Nic;
+use rng::HardwareRng;
+use zeroize::Zeroizing;
 
 /// What the machine does once it is in 64-bit mode. Returns only what keeps it from working.
-fn start(info: &StartInfo) -> Result<core::convert::Infallible, Trouble> {
+fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     console::open();
     say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
@@ -34,7 +43,45 @@ fn start(info: &StartInfo) -> Result<core::convert::Infallible, Trouble> {
     memory::set_up(info)?;
     let clock = Clock::calibrate()?;
     say!("clock: {} kHz", clock.kilohertz());
-    Err("nothing to do yet")
+    let mut rng = HardwareRng::new()?;
+    let config = read_config(info)?;
+    let nic = net::open(info.command_line())?;
+    let address = nic.address();
+    say!("network: {address}, {}/{}", config.address, config.prefix);
+    let seed = rng.secret_u64();
+    let station = Station::new(nic, address, &config, Box::new(rng), seed, clock.now());
+    let mut station = station.map_err(|trouble| {
+        say!("{trouble}");
+        "the configuration cannot be carried out"
+    })?;
+    memory::say_heap();
+    say!("ready after {} us", clock.now().total_micros());
+    loop {
+        station.round(clock.now(), |line| say!("{line}"));
+        if console::typed().is_some() {
+            say_status(&mut station);
+        }
+    }
+}
+
+/// The command line and the file together.
+fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
+    let text = Zeroizing::new(format!("{}\n{}", info.command_line(), info.file()));
+    Config::parse(&text).map_err(|error| {
+        say!("{error}");
+        "without a configuration there is nothing to do"
+    })
+}
+
+/// What there is to know, for somebody who typed something.
+fn say_status(station: &mut Station<Nic>) {
+    let counts = station.device_mut().counts();
+    say!("frames: {} received, {} sent, {} lost", counts.received, counts.sent, counts.lost);
+    say!("pages: {}", station.served());
+    for (reason, count) in station.drops() {
+        say!("dropped: {count} {reason}");
+    }
+    memory::say_heap();
 }
 
 /// Why the machine cannot go on, for the person at the console.

@@ -24,9 +24,6 @@ struct Boot {
 static mut BOOT: Boot =
     Boot { level4: [0; 512], level3: [0; 512], level2: [[0; 512]; DIRECTORIES], stack: [0; STACK] };
 
-/// Bytes of the stack and of the tables in front of it, for the memory plan.
-pub(crate) const STACK_BYTES: usize = STACK;
-
 global_asm!(
     // The note that says where to begin: name "Xen", type 18 (XEN_ELFNOTE_PHYS32_ENTRY).
     ".pushsection .note.pvh, \"a\", @note",

@@ -92,3 +92,18 @@ unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { memcmp(one, other, len) }
 }
+
+/// `strlen` of C.
+///
+/// # Safety
+///
+/// There is a byte of 0 at the end.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn strlen(text: *const u8) -> usize {
+    let mut len = 0;
+    // SAFETY: the caller's promise: up to the 0 there are bytes. Volatile for the reason that `memcmp` has.
+    while unsafe { text.add(len).read_volatile() } != 0 {
+        len += 1;
+    }
+    len
+}

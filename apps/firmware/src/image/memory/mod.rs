@@ -53,8 +53,12 @@ pub(crate) fn set_up(info: &StartInfo) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Bytes of the heap that are taken, and that are free.
-pub(crate) fn heap() -> (usize, usize) {
-    let heap = ALLOCATOR.lock();
-    (heap.used(), heap.free())
+/// How full the heap is.
+pub(crate) fn say_heap() {
+    // The lock is not held while it is told: to format may take memory.
+    let (used, size) = {
+        let heap = ALLOCATOR.lock();
+        (heap.used(), heap.size())
+    };
+    say!("heap: {} of {} KiB taken", used / 1024, size / 1024);
 }
