@@ -1,5 +1,6 @@
 //! The PCI bus, by the ports that every PC has (PCI Local Bus Specification 3.0, section 3.2.2.3.2).
 
+use super::NO_CARD;
 use super::hal::Machine;
 use crate::Trouble;
 use crate::console::say;
@@ -39,18 +40,21 @@ impl ConfigurationAccess for Ports {
     }
 }
 
+/// Whether there is a bus: its first device is the bridge to the processor, and without one all bits are 1.
+pub(super) fn is_there() -> bool {
+    let bridge = DeviceFunction { bus: 0, device: 0, function: 0 };
+    Ports.read_word(bridge, 0) != u32::MAX
+}
+
 /// The first virtio network card of the first bus; the firmware in front of us has given it addresses.
-pub(super) fn find() -> Result<Option<PciTransport>, Trouble> {
+pub(super) fn find() -> Result<PciTransport, Trouble> {
     let mut root = PciRoot::new(Ports);
     let is_card = |info: &_| virtio_device_type(info) == Some(DeviceType::Network);
-    let Some((function, _)) = root.enumerate_bus(0).find(|(_, info)| is_card(info)) else { return Ok(None) };
+    let (function, _) = root.enumerate_bus(0).find(|(_, info)| is_card(info)).ok_or(NO_CARD)?;
     root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE);
     say!("network: virtio on PCI {function}");
-    match PciTransport::new::<Machine, _>(&mut root, function) {
-        Ok(transport) => Ok(Some(transport)),
-        Err(error) => {
-            say!("network: {error}");
-            Err("the network card cannot be used")
-        }
-    }
+    PciTransport::new::<Machine, _>(&mut root, function).map_err(|error| {
+        say!("network: {error}");
+        "the network card cannot be used"
+    })
 }
