@@ -48,6 +48,11 @@ pub(crate) fn has_compiler() -> bool {
     is_present(COMPILER.program)
 }
 
+/// Whether there is a machine to emulate.
+pub(crate) fn has_qemu() -> bool {
+    is_present("qemu-system-x86_64")
+}
+
 /// Installs what is missing, saying so. The error says what the tests still lack afterwards, and why.
 pub(crate) fn install() -> std::result::Result<(), String> {
     let absent = missing();

@@ -35,7 +35,7 @@ pub(super) fn probed() -> Option<MmioTransport<'static>> {
 /// The card whose registers are there, if there is one.
 fn open(address: u64) -> Option<MmioTransport<'static>> {
     let end = address.checked_add(SIZE)?;
-    if !DEVICES.contains(&address) || end > DEVICES.end || address % SIZE != 0 {
+    if !DEVICES.contains(&address) || end > DEVICES.end || !address.is_multiple_of(SIZE) {
         return None;
     }
     let header = NonNull::new(address as *mut VirtIOHeader)?;
