@@ -19,8 +19,9 @@ const HEAD: usize = 2_048;
 const ANSWERS: usize = 8_192;
 /// Room that an answer may need beside the page.
 const ANSWER_HEAD: usize = 256;
-/// A connection that says nothing for so long is given up.
-const SILENCE: Duration = Duration::from_secs(30);
+/// A peer that says nothing for so long is asked whether it is there, and after that time it is given up.
+const SILENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The server.
 pub(crate) struct Http {
@@ -41,7 +42,8 @@ impl Http {
             let mut socket =
                 Socket::new(SocketBuffer::new(vec![0; HEAD]), SocketBuffer::new(vec![0; ANSWERS]));
             socket.set_nagle_enabled(false);
-            socket.set_timeout(Some(SILENCE));
+            socket.set_keep_alive(Some(SILENCE));
+            socket.set_timeout(Some(PATIENCE));
             Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD) }
         };
         Self { connections: (0..CONNECTIONS).map(|_| place()).collect(), served: 0 }

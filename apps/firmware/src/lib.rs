@@ -19,9 +19,11 @@ extern crate std;
 
 mod config;
 mod http;
+mod journal;
 mod keys;
 mod lines;
 mod station;
 
 pub use config::{Config, ConfigError, IkeKeys, ManualKeys, ManualSa, Protection};
+pub use journal::Journal;
 pub use station::{Station, Trouble};

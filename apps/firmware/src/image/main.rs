@@ -25,14 +25,18 @@ mod runtime;
 use alloc::boxed::Box;
 use alloc::format;
 use boot::StartInfo;
-use casemate_firmware::{Config, Station};
+use casemate_firmware::{Config, Journal, Station};
 use clock::Clock;
 use console::say;
 use core::convert::Infallible;
 use core::panic::PanicInfo;
 use net::Nic;
 use rng::HardwareRng;
+use smoltcp::time::Duration;
 use zeroize::Zeroizing;
+
+/// How often the console is asked whether somebody typed something: ports are slow.
+const CONSOLE: Duration = Duration::from_millis(20);
 
 /// What the machine does once it is in 64-bit mode. Returns only what keeps it from working.
 fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
@@ -56,17 +60,22 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     })?;
     memory::say_heap();
     say!("ready after {} us", clock.now().total_micros());
+    let (mut journal, mut asked) = (Journal::default(), clock.now());
     loop {
-        station.round(clock.now(), |line| say!("{line}"));
-        if console::typed().is_some() {
-            say_status(&mut station);
+        let now = clock.now();
+        station.round(now, |line| journal.tell(now, line, |line| say!("{line}")));
+        if now - asked >= CONSOLE {
+            asked = now;
+            if console::typed().is_some() {
+                say_status(&mut station);
+            }
         }
     }
 }
 
 /// The command line and the file together.
 fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
-    let text = Zeroizing::new(format!("{}\n{}", info.command_line(), info.file()));
+    let text = Zeroizing::new(format!("{}\n{}", info.command_line(), *info.take_file()));
     Config::parse(&text).map_err(|error| {
         say!("{error}");
         "without a configuration there is nothing to do"

@@ -2,8 +2,10 @@
 //!
 //! The layout is `hvm_start_info` of Xen's public header `arch-x86/hvm/start_info.h`, version 1.
 
+use alloc::string::String;
 use core::ffi::CStr;
 use core::slice;
+use zeroize::{Zeroize, Zeroizing};
 
 const MAGIC: u32 = 0x336E_C578;
 /// Type of memory that may be used.
@@ -56,13 +58,17 @@ impl StartInfo {
         text.to_str().unwrap_or("")
     }
 
-    /// The file that came with the image (QEMU's `-initrd`); empty if there is none or it is no text.
-    pub(crate) fn file(&self) -> &'static str {
+    /// Takes the file that came with the image (QEMU's `-initrd`): a copy, while where it lay there are zeros afterwards, for there
+    /// are keys in it. Empty if there is none or it is no text.
+    pub(crate) fn take_file(&self) -> Zeroizing<String> {
         let modules: &[Module] = self.list(self.module_list, self.modules);
-        let Some(module) = modules.first() else { return "" };
-        // SAFETY: the loader has put the file there, outside of the image; nobody writes to it.
-        let bytes = unsafe { slice::from_raw_parts(module.address as *const u8, module.size as usize) };
-        str::from_utf8(bytes).unwrap_or("")
+        let Some(module) = modules.first() else { return Zeroizing::default() };
+        // SAFETY: the loader has put the file there, outside of the image and, as the memory plan has seen, of the heap. Nobody
+        // else knows of it, and the reference ends here.
+        let bytes = unsafe { slice::from_raw_parts_mut(module.address as *mut u8, module.size as usize) };
+        let text = Zeroizing::new(str::from_utf8(bytes).unwrap_or_default().into());
+        bytes.zeroize();
+        text
     }
 
     /// Whether all of this is memory that may be used. A loader that tells nothing of memory is believed.
