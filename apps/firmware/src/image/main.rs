@@ -43,6 +43,7 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     console::open();
     say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
+    boot::guard_stack();
     cpu::enable_vectors();
     memory::set_up(info)?;
     let clock = Clock::calibrate()?;
