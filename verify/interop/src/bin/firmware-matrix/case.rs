@@ -24,18 +24,22 @@ pub(crate) enum Keys {
     Ike { mode: Mode, firmware_begins: bool },
 }
 
+/// IP version, inside and outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
 /// One boot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) machine: Machine,
+    pub(crate) family: Family,
     pub(crate) keys: Keys,
     /// Whether requests a second are counted.
     pub(crate) measures: bool,
 }
-
-/// Our end of the link, and the firmware's.
-pub(crate) const OURS: &str = "10.9.0.1";
-pub(crate) const FIRMWARE: &str = "10.9.0.2";
 
 /// SPIs and keys of the two manual SAs, by where their packets go: the cipher's key, then the MAC's.
 const TO_FIRMWARE: (&str, u8) = ("0x00001001", 0x5A);
@@ -43,20 +47,56 @@ const TO_US: (&str, u8) = ("0x00001002", 0xC3);
 
 /// Every case.
 pub(crate) fn all() -> Vec<Case> {
-    let mut cases = vec![Case { machine: Machine::Pc, keys: Keys::None, measures: true }];
+    let case = |machine, keys, measures| Case { machine, family: Family::V4, keys, measures };
+    let mut cases = vec![case(Machine::Pc, Keys::None, true)];
     for mode in [Mode::Tunnel, Mode::Transport] {
-        cases.push(Case { machine: Machine::Pc, keys: Keys::Manual(mode), measures: false });
+        cases.push(case(Machine::Pc, Keys::Manual(mode), false));
         for firmware_begins in [true, false] {
             let measures = mode == Mode::Tunnel && firmware_begins;
-            cases.push(Case { machine: Machine::Pc, keys: Keys::Ike { mode, firmware_begins }, measures });
+            cases.push(case(Machine::Pc, Keys::Ike { mode, firmware_begins }, measures));
         }
     }
     for machine in [Machine::Q35, Machine::Microvm] {
         for (mode, firmware_begins) in [(Mode::Tunnel, true), (Mode::Transport, false)] {
-            cases.push(Case { machine, keys: Keys::Ike { mode, firmware_begins }, measures: false });
+            cases.push(case(machine, Keys::Ike { mode, firmware_begins }, false));
         }
     }
+    let keys = Keys::Ike { mode: Mode::Transport, firmware_begins: true };
+    cases.push(Case { family: Family::V6, ..case(Machine::Pc, keys, false) });
     cases
+}
+
+impl Family {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+
+    /// Our end of the link.
+    pub(crate) const fn ours(self) -> &'static str {
+        match self {
+            Self::V4 => "10.9.0.1",
+            Self::V6 => "fd09::1",
+        }
+    }
+
+    /// The firmware's end.
+    pub(crate) const fn firmware(self) -> &'static str {
+        match self {
+            Self::V4 => "10.9.0.2",
+            Self::V6 => "fd09::2",
+        }
+    }
+
+    /// Length of the network's prefix.
+    pub(crate) const fn prefix(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        }
+    }
 }
 
 impl Machine {
@@ -80,13 +120,13 @@ impl Mode {
 
 impl Case {
     pub(crate) fn name(&self) -> String {
-        let machine = self.machine.name();
+        let (machine, family) = (self.machine.name(), self.family.name());
         match self.keys {
-            Keys::None => format!("{machine}/plain"),
-            Keys::Manual(mode) => format!("{machine}/manual/{}", mode.name()),
+            Keys::None => format!("{machine}/{family}/plain"),
+            Keys::Manual(mode) => format!("{machine}/{family}/manual/{}", mode.name()),
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
-                format!("{machine}/ike/{}/{role}", mode.name())
+                format!("{machine}/{family}/ike/{}/{role}", mode.name())
             }
         }
     }
@@ -106,18 +146,19 @@ impl Case {
 
     /// The firmware's file.
     pub(crate) fn firmware_file(&self) -> String {
-        let address = format!("address={FIRMWARE}/24");
+        let (ours, firmware) = (self.family.ours(), self.family.firmware());
+        let address = format!("address={firmware}/{}", self.family.prefix());
         match self.keys {
             Keys::None => format!("{address} keys=none\n"),
             Keys::Manual(mode) => {
                 let sa = |way: &str, (spi, byte)| format!("spi-{way}={spi} key-{way}={}\n", key(byte, 48));
                 let sas = sa("in", TO_FIRMWARE) + &sa("out", TO_US);
-                format!("{address} keys=manual peer={OURS} mode={}\n{sas}", mode.name())
+                format!("{address} keys=manual peer={ours} mode={}\n{sas}", mode.name())
             }
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
                 format!(
-                    "{address} keys=ike peer={OURS} mode={} role={role}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
+                    "{address} keys=ike peer={ours} mode={} role={role}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
                     mode.name()
                 )
             }
@@ -128,8 +169,8 @@ impl Case {
     pub(crate) fn gateway_file(&self) -> Option<(&'static str, String)> {
         match self.keys {
             Keys::None => None,
-            Keys::Manual(mode) => Some(("--xfrm", xfrm(mode))),
-            Keys::Ike { mode, .. } => Some(("--config", swanctl(mode))),
+            Keys::Manual(mode) => Some(("--xfrm", xfrm(self.family, mode))),
+            Keys::Ike { mode, .. } => Some(("--config", swanctl(self.family, mode))),
         }
     }
 }
@@ -138,10 +179,10 @@ fn key(byte: u8, len: usize) -> String {
     format!("0x{}", format!("{byte:02x}").repeat(len))
 }
 
-fn xfrm(mode: Mode) -> String {
-    let mode = mode.name();
+fn xfrm(family: Family, mode: Mode) -> String {
+    let (ours, firmware, mode) = (family.ours(), family.firmware(), mode.name());
     let mut text = String::new();
-    for (from, to, (spi, byte)) in [(OURS, FIRMWARE, TO_FIRMWARE), (FIRMWARE, OURS, TO_US)] {
+    for (from, to, (spi, byte)) in [(ours, firmware, TO_FIRMWARE), (firmware, ours, TO_US)] {
         text.push_str(&format!(
             "xfrm state add src {from} dst {to} proto esp spi {spi} mode {mode} replay-window 256 \
              auth-trunc hmac(sha256) {} 128 enc cbc(aes) {}\n",
@@ -149,7 +190,7 @@ fn xfrm(mode: Mode) -> String {
             key(byte, 16)
         ));
     }
-    for (from, to, direction) in [(OURS, FIRMWARE, "out"), (FIRMWARE, OURS, "in")] {
+    for (from, to, direction) in [(ours, firmware, "out"), (firmware, ours, "in")] {
         let ends = if mode == "tunnel" { format!(" src {from} dst {to}") } else { String::new() };
         text.push_str(&format!(
             "xfrm policy add src {from} dst {to} dir {direction} priority 100 tmpl{ends} proto esp mode {mode}\n"
@@ -158,9 +199,10 @@ fn xfrm(mode: Mode) -> String {
     text
 }
 
-fn swanctl(mode: Mode) -> String {
+fn swanctl(family: Family, mode: Mode) -> String {
+    let (ours, firmware) = (family.ours(), family.firmware());
     format!(
-        "connections {{\n  firmware {{\n    local_addrs = {OURS}\n    remote_addrs = {FIRMWARE}\n    local {{\n      auth = psk\n      \
+        "connections {{\n  firmware {{\n    local_addrs = {ours}\n    remote_addrs = {firmware}\n    local {{\n      auth = psk\n      \
          id = gateway\n    }}\n    remote {{\n      auth = psk\n      id = firmware\n    }}\n    children {{\n      all {{\n        \
          mode = {}\n      }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n}}\n",
         mode.name()
@@ -186,7 +228,8 @@ mod tests {
 
     #[test]
     fn both_sides_have_the_same_manual_keys() {
-        let case = Case { machine: Machine::Pc, keys: Keys::Manual(Mode::Tunnel), measures: false };
+        let keys = Keys::Manual(Mode::Tunnel);
+        let case = Case { machine: Machine::Pc, family: Family::V4, keys, measures: false };
         let (_, ours) = case.gateway_file().unwrap();
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));

@@ -3,11 +3,11 @@
 //! ```text
 //!     network namespace                                      guest: the firmware, QEMU without KVM
 //!     casemate run --config FILE, or --xfrm FILE             keys, mode and role from a file beside the image
-//!     10.9.0.1 on tap0   ------- 1500 bytes, captured ------- 10.9.0.2
+//!     10.9.0.1 fd09::1 on tap0   ---- 1500 bytes, captured ---- 10.9.0.2 fd09::2
 //! ```
 //!
 //! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
-//! nothing but ARP, IKE and ESP, and clear text is not answered. Two cases measure requests a second, plain and protected.
+//! nothing but ARP, neighbour discovery, IKE and ESP, and clear text is not answered. Two cases measure requests a second, plain and protected.
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;

@@ -1,6 +1,6 @@
 //! One case: boot, handshake, traffic, and what the wire saw of it.
 
-use crate::case::{Case, FIRMWARE, OURS};
+use crate::case::{Case, Family};
 use crate::gateway::Gateway;
 use crate::machine::{self, Firmware, TAP};
 use crate::wire::Wire;
@@ -48,7 +48,7 @@ impl fmt::Display for Outcome {
 pub(crate) fn one(case: &Case, places: &Places) -> Result<Outcome> {
     let directory = places.directory.join(case.name().replace('/', "-"));
     fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-    let netns = namespace()?;
+    let netns = namespace(case.family)?;
     let mut gateway = Gateway::start(&netns, case, &places.casemate, &directory)?;
     let start = Instant::now();
     let mut firmware = Firmware::boot(&netns, case, &places.image, &directory)?;
@@ -66,11 +66,14 @@ pub(crate) fn one(case: &Case, places: &Places) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Our side of the link. Neighbour discovery would be clear text, so the link has no IPv6.
-fn namespace() -> Result<Netns> {
+/// Our side of the link. Addresses that the kernel would make by itself are none of it.
+fn namespace(family: Family) -> Result<Netns> {
     let netns = Netns::new()?;
+    let nodad = if family == Family::V6 { " nodad" } else { "" };
     netns.ip(&format!(
-        "tuntap add dev {TAP} mode tap\nlink set {TAP} addrgenmode none\nlink set {TAP} up\naddr add {OURS}/24 dev {TAP}\n"
+        "tuntap add dev {TAP} mode tap\nlink set {TAP} addrgenmode none\nlink set {TAP} up\naddr add {}/{} dev {TAP}{nodad}\n",
+        family.ours(),
+        family.prefix()
     ))?;
     Ok(netns)
 }
@@ -87,13 +90,13 @@ fn exchange(
     if let Some(gateway) = gateway {
         gateway.establish(netns, case, &places.casemate)?;
     }
-    probe(places, netns, "56")?;
+    probe(case, places, netns, "56")?;
     let first_answer = start.elapsed();
-    probe(places, netns, SIZES)?;
-    let page = client(netns, &["fetch", FIRMWARE])?;
+    probe(case, places, netns, SIZES)?;
+    let page = client(netns, &["fetch", case.family.firmware()])?;
     let rate = |text: String| text.parse::<f64>().map_err(Error::in_front(text));
     let requests = if case.measures {
-        Some(client(netns, &["requests", FIRMWARE, MEASURE]).and_then(rate)?)
+        Some(client(netns, &["requests", case.family.firmware(), MEASURE]).and_then(rate)?)
     } else {
         None
     };
@@ -101,8 +104,9 @@ fn exchange(
 }
 
 /// Echo requests of these sizes, each of which has to be answered.
-fn probe(places: &Places, netns: &Netns, sizes: &str) -> Result<()> {
-    let words: Vec<&str> = ["ping", OURS, FIRMWARE].into_iter().chain(sizes.split(' ')).collect();
+fn probe(case: &Case, places: &Places, netns: &Netns, sizes: &str) -> Result<()> {
+    let words: Vec<&str> =
+        ["ping", case.family.ours(), case.family.firmware()].into_iter().chain(sizes.split(' ')).collect();
     demand("ping", run(netns, LIMIT, &places.probe, &words)?).map(drop)
 }
 
@@ -119,7 +123,7 @@ fn demand(what: &str, output: casemate_interop::Output) -> Result<String> {
 
 /// Now that nobody protects packets on our side, the firmware must not answer them.
 fn demand_silence(case: &Case, places: &Places, netns: &Netns) -> Result<()> {
-    match probe(places, netns, "56") {
+    match probe(case, places, netns, "56") {
         Ok(()) if case.is_protected() => Err(Error::new("clear text was answered")),
         Err(error) if !case.is_protected() => Err(error),
         _ => Ok(()),

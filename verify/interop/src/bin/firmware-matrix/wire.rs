@@ -13,13 +13,17 @@ const SAMPLE: usize = 24;
 
 const ESP: u8 = 50;
 const UDP: u8 = 17;
+const HOP_BY_HOP: u8 = 0;
+const FRAGMENT: u8 = 44;
+const ICMPV6: u8 = 58;
 /// IKE's ports (RFC 7296 section 2).
 const IKE: [u16; 2] = [500, 4500];
 
 /// How many frames are what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wire {
-    pub(crate) arp: u32,
+    /// ARP, neighbour discovery and multicast listeners.
+    pub(crate) neighbour: u32,
     pub(crate) ike: u32,
     pub(crate) esp: u32,
     /// Everything else is clear text.
@@ -48,11 +52,19 @@ impl Wire {
     }
 
     fn count(&mut self, frame: &[u8]) {
+        let byte = |at: usize| frame.get(at).copied().unwrap_or_default();
         let kind = match frame.get(12..14) {
-            Some([0x08, 0x06]) => &mut self.arp,
-            Some([0x08, 0x00]) => match frame.get(23) {
-                Some(&ESP) => &mut self.esp,
-                Some(&UDP) if is_ike(frame) => &mut self.ike,
+            Some([0x08, 0x06]) => &mut self.neighbour,
+            Some([0x08, 0x00]) => match byte(23) {
+                ESP => &mut self.esp,
+                UDP if is_ike(frame, 34) => &mut self.ike,
+                _ => &mut self.clear,
+            },
+            Some([0x86, 0xDD]) => match (byte(20), byte(54)) {
+                (ESP, _) | (FRAGMENT, ESP) => &mut self.esp,
+                (UDP, _) if is_ike(frame, 54) => &mut self.ike,
+                // RFC 4861 section 4, RFC 3810 section 5.
+                (ICMPV6, 133..=137) | (HOP_BY_HOP, ICMPV6) => &mut self.neighbour,
                 _ => &mut self.clear,
             },
             _ => &mut self.clear,
@@ -73,10 +85,12 @@ impl Wire {
     }
 }
 
-/// Whether a UDP datagram of IPv4 without options goes between IKE's ports.
-fn is_ike(frame: &[u8]) -> bool {
-    let port = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
-    [34, 36].into_iter().all(|at| port(at).is_some_and(|port| IKE.contains(&port)))
+/// Whether the UDP datagram that begins here goes between IKE's ports.
+fn is_ike(frame: &[u8], udp: usize) -> bool {
+    let ports = frame.get(udp..).and_then(|datagram| datagram.first_chunk::<4>());
+    ports.is_some_and(|[a, b, c, d]| {
+        [[*a, *b], [*c, *d]].into_iter().all(|port| IKE.contains(&u16::from_be_bytes(port)))
+    })
 }
 
 #[cfg(test)]
@@ -102,6 +116,13 @@ mod tests {
         frame
     }
 
+    fn ipv6(next: u8, body: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 54];
+        (frame[12], frame[13], frame[14], frame[20]) = (0x86, 0xDD, 0x60, next);
+        frame.extend_from_slice(body);
+        frame
+    }
+
     #[test]
     fn frames_are_told_apart() {
         let mut arp = vec![0; 42];
@@ -113,14 +134,20 @@ mod tests {
             ip(UDP, &[1, 244, 0, 53, 0, 0]),
             ip(6, &PAGE[100..1_000]),
             vec![],
+            ipv6(ESP, &[1; 60]),
+            ipv6(FRAGMENT, &[ESP, 0, 0, 0]),
+            ipv6(FRAGMENT, &[UDP, 0, 0, 0]),
+            ipv6(UDP, &[17, 148, 1, 244, 0, 0]),
+            ipv6(ICMPV6, &[135, 0]),
+            ipv6(ICMPV6, &[128, 0]),
         ];
         let wire = Wire::of(&file(&frames));
-        assert_eq!(wire, Wire { arp: 1, ike: 1, esp: 1, clear: 3, page: 1 });
+        assert_eq!(wire, Wire { neighbour: 2, ike: 2, esp: 3, clear: 5, page: 1 });
     }
 
     #[test]
     fn clear_text_is_a_fault_where_packets_are_protected() {
-        let protected = Wire { arp: 2, ike: 4, esp: 10, clear: 0, page: 0 };
+        let protected = Wire { neighbour: 2, ike: 4, esp: 10, clear: 0, page: 0 };
         assert!(protected.judge(true).is_ok() && protected.judge(false).is_err());
         assert!(Wire { clear: 1, ..protected }.judge(true).is_err());
         assert!(Wire { esp: 0, ..protected }.judge(true).is_err());
