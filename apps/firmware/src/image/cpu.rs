@@ -96,7 +96,9 @@ impl Brand {
 impl fmt::Display for Brand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0);
-        bytes.filter(u8::is_ascii_graphic).try_for_each(|byte| write!(f, "{}", char::from(byte)))
+        bytes
+            .filter(|byte| matches!(byte, b' '..=b'~'))
+            .try_for_each(|byte| write!(f, "{}", char::from(byte)))
     }
 }
 
