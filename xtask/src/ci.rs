@@ -2,7 +2,7 @@
 
 use crate::failure::Result;
 use crate::stages::Stages;
-use crate::{layers, licences, shell, sizes, test};
+use crate::{firmware, layers, licences, shell, sizes, test};
 
 pub(crate) const ABOUT: &str = "Run what CI runs: format, layers, sizes, licences, clippy, docs, then `test`
 Every stage runs, whatever failed before it; the summary at the end names stages, times and failures.";
@@ -17,6 +17,7 @@ pub(crate) fn run(_: &[String]) -> Result {
     stages.run("clippy", || {
         shell::run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
     });
+    stages.run("clippy: firmware", firmware::clippy);
     stages.run("docs", || {
         let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
         shell::run(shell::command(shell::cargo()).args(arguments).env("RUSTDOCFLAGS", "-D warnings"))

@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod failure;
+mod firmware;
 mod fuzz;
 mod interop;
 mod layers;
@@ -38,6 +39,7 @@ const TASKS: &[Task] = &[
     Task { name: "sizes", arguments: "", about: sizes::ABOUT, run: sizes::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
+    Task { name: "firmware", arguments: "[--run [FILTER...]]", about: firmware::ABOUT, run: firmware::run },
     Task {
         name: "fuzz",
         arguments: "[--smoke] [--seconds N] [TARGET...]",

@@ -50,6 +50,11 @@ pub(crate) fn has_compiler() -> bool {
     is_present(COMPILER.program)
 }
 
+/// Whether there is a machine to emulate.
+pub(crate) fn has_qemu() -> bool {
+    is_present("qemu-system-x86_64")
+}
+
 /// Installs what is missing, saying so. The error says why something may be missing afterwards.
 pub(crate) fn install() -> std::result::Result<(), String> {
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, &[COMPILER]]);

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::stages::Stages;
-use crate::{fuzz, interop, metadata, packages, shell};
+use crate::{firmware, fuzz, interop, metadata, packages, shell};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::path::Path;
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
 As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
 cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the simulator, the matrices against
-strongSwan and a Linux kernel (interop) and a smoke run of the fuzz targets.";
+strongSwan and a Linux kernel (interop), the machine without an operating system (firmware) and a smoke run of the fuzz
+targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
@@ -28,6 +29,10 @@ pub(crate) fn add_to(stages: &mut Stages) {
             None => stages.run(matrix.stage, || interop::run(&matrix.arguments())),
             Some(why) => stages.left_out(matrix.stage, &why),
         }
+    }
+    match firmware::unavailable() {
+        None => stages.run("test: firmware", || firmware::run(&["--run".into()])),
+        Some(why) => stages.left_out("test: firmware", why),
     }
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&["--smoke".into()])),

@@ -1,0 +1,256 @@
+//! What the machine is told: `name=value` words on its command line, and in a file that came with the image.
+//!
+//! The two are one text. A word that is missing, unknown, twice there or wrong is an error that names it; values, among which are
+//! keys, are never repeated. The table of words is in docs/manual/firmware.md.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use casemate_ike::config::Identity;
+use casemate_sa::{Mode, Spi};
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
+use zeroize::Zeroizing;
+
+/// Everything that can be chosen.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Our address.
+    pub address: IpAddr,
+    /// Length of its network's prefix.
+    pub prefix: u8,
+    /// Through whom the rest of the world is reached.
+    pub gateway: Option<IpAddr>,
+    /// What protects packets.
+    pub protection: Protection,
+}
+
+/// What protects packets.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing; everything passes in clear.
+    None,
+    /// ESP between us and one peer, with keys that are told.
+    Manual(ManualKeys),
+    /// ESP between us and one peer, with keys from IKEv2.
+    Ike(IkeKeys),
+}
+
+/// Two SAs with manual keys: AES-128 in CBC mode, HMAC-SHA-256 with 128 bits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ManualKeys {
+    /// The other end.
+    pub peer: IpAddr,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// From the peer to us.
+    pub inbound: ManualSa,
+    /// From us to the peer.
+    pub outbound: ManualSa,
+}
+
+/// One SA with manual keys.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ManualSa {
+    /// SPI.
+    pub spi: Spi,
+    /// Key of the cipher, 16 bytes.
+    pub encr: SecretBytes,
+    /// Key of the MAC, 32 bytes.
+    pub integ: SecretBytes,
+}
+
+/// A connection of IKEv2 with a pre-shared key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IkeKeys {
+    /// The other end.
+    pub peer: IpAddr,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Who we are.
+    pub id: Identity,
+    /// Who the peer is.
+    pub peer_id: Identity,
+    /// The pre-shared key.
+    pub secret: SecretBytes,
+    /// Whether we begin.
+    pub initiates: bool,
+}
+
+/// What is wrong with a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    word: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration, `{}`: {}", self.word, self.expected)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// Words that are for whoever finds devices (src/image/net/mmio.rs).
+const MACHINE: &str = "virtio_mmio.";
+/// Length of the keys of a manual SA.
+const ENCR: usize = 16;
+const INTEG: usize = 32;
+
+impl Config {
+    /// From all the text that the machine was given.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut words = Words::of(text)?;
+        let (address, prefix) = words.network()?;
+        let gateway = words.optional("gateway", address_of_version(address), SAME_VERSION)?;
+        let protection = match words.text("keys").unwrap_or("none") {
+            "none" => Protection::None,
+            "manual" => Protection::Manual(words.manual(address)?),
+            "ike" => Protection::Ike(words.ike(address)?),
+            _ => return Err(wrong("keys", "none, manual or ike was expected")),
+        };
+        words.must_be_empty()?;
+        Ok(Self { address, prefix, gateway, protection })
+    }
+}
+
+const SAME_VERSION: &str = "an address of the same IP version as ours was expected";
+
+fn address_of_version(own: IpAddr) -> impl Fn(&str) -> Option<IpAddr> {
+    move |text| text.parse().ok().filter(|addr: &IpAddr| addr.is_ipv4() == own.is_ipv4())
+}
+
+fn wrong(word: &str, expected: &'static str) -> ConfigError {
+    ConfigError { word: word.into(), expected }
+}
+
+/// The words that nobody has taken yet.
+struct Words<'t>(BTreeMap<&'t str, &'t str>);
+
+impl<'t> Words<'t> {
+    fn of(text: &'t str) -> Result<Self, ConfigError> {
+        let mut words = BTreeMap::new();
+        for word in text.split_whitespace().filter(|word| !word.starts_with(MACHINE)) {
+            // What has no name may be a key that lost its own: it is not repeated.
+            let (name, value) =
+                word.split_once('=').ok_or_else(|| wrong("...", "name=value was expected"))?;
+            if words.insert(name, value).is_some() {
+                return Err(wrong(name, "it is there twice"));
+            }
+        }
+        Ok(Self(words))
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'t str> {
+        self.0.remove(name)
+    }
+
+    fn optional<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+        expected: &'static str,
+    ) -> Result<Option<T>, ConfigError> {
+        self.text(name).map(|text| read(text).ok_or_else(|| wrong(name, expected))).transpose()
+    }
+
+    fn needed<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+        expected: &'static str,
+    ) -> Result<T, ConfigError> {
+        self.optional(name, read, expected)?.ok_or_else(|| wrong(name, "it is missing"))
+    }
+
+    fn network(&mut self) -> Result<(IpAddr, u8), ConfigError> {
+        let read = |text: &str| {
+            let (address, prefix) = text.split_once('/')?;
+            let (address, prefix) = (IpAddr::from_str(address).ok()?, prefix.parse().ok()?);
+            let longest = if address.is_ipv4() { 32 } else { 128 };
+            (prefix <= longest).then_some((address, prefix))
+        };
+        self.needed(
+            "address",
+            read,
+            "an address with the length of its network was expected, as 192.0.2.2/24",
+        )
+    }
+
+    fn peer(&mut self, own: IpAddr) -> Result<IpAddr, ConfigError> {
+        self.needed("peer", address_of_version(own), SAME_VERSION)
+    }
+
+    fn mode(&mut self) -> Result<Mode, ConfigError> {
+        let read = |text: &str| match text {
+            "tunnel" => Some(Mode::Tunnel),
+            "transport" => Some(Mode::Transport),
+            _ => None,
+        };
+        Ok(self.optional("mode", read, "tunnel or transport was expected")?.unwrap_or(Mode::Tunnel))
+    }
+
+    fn manual(&mut self, own: IpAddr) -> Result<ManualKeys, ConfigError> {
+        let (peer, mode) = (self.peer(own)?, self.mode()?);
+        let inbound = self.manual_sa("spi-in", "key-in")?;
+        let outbound = self.manual_sa("spi-out", "key-out")?;
+        Ok(ManualKeys { peer, mode, inbound, outbound })
+    }
+
+    fn manual_sa(&mut self, spi: &str, key: &str) -> Result<ManualSa, ConfigError> {
+        let read_spi = |text: &str| {
+            let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+            Spi::new(number).filter(|spi| !spi.is_reserved())
+        };
+        let spi = self.needed(spi, read_spi, "a number from 0x100 to 0xffffffff was expected")?;
+        let read_key = |text: &str| {
+            let bytes = hexadecimal(text).filter(|bytes| bytes.len() == ENCR.saturating_add(INTEG))?;
+            let (encr, integ) = bytes.expose().split_at_checked(ENCR)?;
+            Some((SecretBytes::new(encr), SecretBytes::new(integ)))
+        };
+        let (encr, integ) = self.needed(key, read_key, "48 bytes in hexadecimal were expected")?;
+        Ok(ManualSa { spi, encr, integ })
+    }
+
+    fn ike(&mut self, own: IpAddr) -> Result<IkeKeys, ConfigError> {
+        let name = |text: &str| (!text.is_empty()).then(|| Identity::Fqdn(text.into()));
+        let role = |text: &str| match text {
+            "initiate" => Some(true),
+            "respond" => Some(false),
+            _ => None,
+        };
+        let secret = |text: &str| (!text.is_empty()).then(|| SecretBytes::new(text.as_bytes()));
+        Ok(IkeKeys {
+            peer: self.peer(own)?,
+            mode: self.mode()?,
+            id: self.needed("id", name, "a name was expected")?,
+            peer_id: self.needed("peer-id", name, "a name was expected")?,
+            secret: self.needed("psk", secret, "the shared key was expected")?,
+            initiates: self.needed("role", role, "initiate or respond was expected")?,
+        })
+    }
+
+    fn must_be_empty(&self) -> Result<(), ConfigError> {
+        self.0.keys().next().map_or(Ok(()), |name| Err(wrong(name, "nobody wants it here")))
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<SecretBytes> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let bytes: Zeroizing<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| match *pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        })
+        .collect::<Option<Vec<u8>>>()?
+        .into();
+    Some(SecretBytes::new(&bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The words of the configuration.
+
+use super::*;
+use std::format;
+use std::string::ToString;
+
+const IKE: &str =
+    "address=10.9.0.2/24 keys=ike peer=10.9.0.1 id=firmware peer-id=gateway psk=hush role=initiate";
+
+fn error(text: &str) -> String {
+    Config::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_least_is_an_address() {
+    let config = Config::parse("address=fd00::2/64").unwrap();
+    assert_eq!((config.address, config.prefix), ("fd00::2".parse().unwrap(), 64));
+    assert_eq!((config.gateway, config.protection), (None, Protection::None));
+}
+
+#[test]
+fn ike_has_a_peer_names_and_a_key() {
+    let text = format!("{IKE} mode=transport gateway=10.9.0.1 virtio_mmio.device=512@0xfeb00e00:12");
+    let Protection::Ike(ike) = Config::parse(&text).unwrap().protection else { panic!("IKE") };
+    assert_eq!((ike.mode, ike.initiates), (Mode::Transport, true));
+    assert_eq!((ike.id, ike.peer_id), (Identity::Fqdn("firmware".into()), Identity::Fqdn("gateway".into())));
+    assert_eq!(ike.secret.expose(), b"hush");
+}
+
+#[test]
+fn manual_keys_are_split_into_cipher_and_mac() {
+    let keys = format!("key-in=0x{} key-out={}", "ab".repeat(16) + &"cd".repeat(32), "01".repeat(48));
+    let text =
+        format!("address=10.9.0.2/24\nkeys=manual peer=10.9.0.1\nspi-in=0x1001 spi-out=0x1002 {keys}\n");
+    let Protection::Manual(manual) = Config::parse(&text).unwrap().protection else { panic!("manual keys") };
+    assert_eq!(manual.mode, Mode::Tunnel);
+    assert_eq!(manual.inbound.encr.expose(), [0xAB; 16]);
+    assert_eq!(manual.inbound.integ.expose(), [0xCD; 32]);
+    assert_eq!((manual.inbound.spi.get(), manual.outbound.spi.get()), (0x1001, 0x1002));
+}
+
+#[test]
+fn errors_name_the_word_and_no_value() {
+    for (text, word) in [
+        ("", "address"),
+        ("address=10.9.0.2", "address"),
+        ("address=10.9.0.2/33", "address"),
+        ("address=10.9.0.2/24 gateway=fd00::1", "gateway"),
+        ("address=10.9.0.2/24 keys=some", "keys"),
+        ("address=10.9.0.2/24 psk=hush", "psk"),
+        ("address=10.9.0.2/24 address=10.9.0.3/24", "address"),
+        ("address=10.9.0.2/24 hush", "..."),
+        (&IKE.replace("role=initiate", ""), "role"),
+        (&IKE.replace("psk=hush", "psk="), "psk"),
+        (&IKE.replace("peer=10.9.0.1", "peer=10.9.0.1.hush"), "peer"),
+        (&format!("{IKE} mode=hush"), "mode"),
+        ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
+        ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
+    ] {
+        let said = error(text);
+        assert!(said.contains(&format!("`{word}`")), "{text}: {said}");
+        assert!(!said.contains("hush"), "{text}: {said}");
+    }
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    assert!(!format!("{:?}", Config::parse(IKE)).contains("hush"));
+}

@@ -1,0 +1,146 @@
+//! The entry by PVH, which is how QEMU, Cloud Hypervisor, Firecracker and Xen start an ELF image: 32-bit protected mode, no
+//! paging, and in EBX the address of what the machine has ([`StartInfo`]).
+//!
+//! It maps the first 4 GiB to themselves in pages of 2 MiB, goes to 64-bit mode with SSE switched on, and calls `main`.
+
+use super::StartInfo;
+use core::arch::{asm, global_asm};
+use core::mem::offset_of;
+use core::ptr::{addr_of, addr_of_mut};
+
+/// Bytes of the stack. The deepest call is a key exchange of IKE with elliptic curves.
+const STACK: usize = 512 * 1024;
+
+/// Pages that hold 2,048 entries: one for each GiB.
+const DIRECTORIES: usize = 4;
+
+const PAGE: usize = 4096;
+const LARGE_PAGE: u64 = 2 << 20;
+/// Of an entry: present, writable.
+const MAPPED: u64 = 0b11;
+
+/// What the first instructions use. All of it lies in .bss, which the loader fills with zeros.
+#[repr(C, align(4096))]
+struct Boot {
+    level4: [u64; 512],
+    level3: [u64; 512],
+    level2: [[u64; 512]; DIRECTORIES],
+    level1: [u64; 512],
+    guard: [u8; PAGE],
+    stack: [u8; STACK],
+}
+
+static mut BOOT: Boot = Boot {
+    level4: [0; 512],
+    level3: [0; 512],
+    level2: [[0; 512]; DIRECTORIES],
+    level1: [0; 512],
+    guard: [0; PAGE],
+    stack: [0; STACK],
+};
+
+global_asm!(
+    // The note that says where to begin: name "Xen", type 18 (XEN_ELFNOTE_PHYS32_ENTRY).
+    ".pushsection .note.pvh, \"a\", @note",
+    ".balign 4",
+    ".long 4, 8, 18",
+    ".asciz \"Xen\"",
+    ".quad pvh_entry",
+    ".popsection",
+    // Null, 64-bit code, data.
+    ".pushsection .rodata.gdt, \"a\"",
+    ".balign 8",
+    "gdt: .quad 0, 0x00af9b000000ffff, 0x00cf93000000ffff",
+    "gdt_pointer: .short 23",
+    ".quad gdt",
+    ".popsection",
+    ".pushsection .text.boot, \"ax\"",
+    ".code32",
+    ".global pvh_entry",
+    "pvh_entry:",
+    "cli",
+    "cld",
+    // Level 4 leads to level 3, that to four directories: present, writable.
+    "mov eax, offset {boot} + {level3} + 3",
+    "mov dword ptr [{boot} + {level4}], eax",
+    "mov eax, offset {boot} + {level2} + 3",
+    "mov edi, offset {boot} + {level3}",
+    "mov ecx, {directories}",
+    "2: mov dword ptr [edi], eax",
+    "add eax, 4096",
+    "add edi, 8",
+    "dec ecx",
+    "jnz 2b",
+    // Each of their entries is a page of 2 MiB: present, writable, large.
+    "mov eax, 0x83",
+    "mov edi, offset {boot} + {level2}",
+    "mov ecx, {directories} * 512",
+    "3: mov dword ptr [edi], eax",
+    "add eax, 0x200000",
+    "add edi, 8",
+    "dec ecx",
+    "jnz 3b",
+    // CR4: physical addresses of 64 bits, SSE and its exceptions.
+    "mov eax, (1 << 5) | (1 << 9) | (1 << 10)",
+    "mov cr4, eax",
+    "mov eax, offset {boot} + {level4}",
+    "mov cr3, eax",
+    // EFER: 64-bit mode.
+    "mov ecx, 0xc0000080",
+    "rdmsr",
+    "or eax, 1 << 8",
+    "wrmsr",
+    // CR0: paging, write protection, native FPU errors, a coprocessor that is there; protected mode stays.
+    "mov eax, (1 << 31) | (1 << 16) | (1 << 5) | (1 << 1) | 1",
+    "mov cr0, eax",
+    "lgdt [gdt_pointer]",
+    // A far jump to the code segment, without an instruction that assemblers disagree about.
+    "mov esp, offset {boot} + {stack_end}",
+    "push 8",
+    "mov eax, offset long_mode",
+    "push eax",
+    "retf",
+    ".code64",
+    "long_mode: mov eax, 16",
+    "mov ds, eax",
+    "mov es, eax",
+    "mov ss, eax",
+    "xor eax, eax",
+    "mov fs, eax",
+    "mov gs, eax",
+    "mov rsp, offset {boot} + {stack_end}",
+    "mov edi, ebx",
+    "call {main}",
+    "ud2",
+    ".popsection",
+    boot = sym BOOT,
+    level4 = const offset_of!(Boot, level4),
+    level3 = const offset_of!(Boot, level3),
+    level2 = const offset_of!(Boot, level2),
+    directories = const DIRECTORIES,
+    stack_end = const offset_of!(Boot, stack) + STACK,
+    main = sym enter,
+);
+
+/// The first Rust.
+extern "C" fn enter(info: &StartInfo) -> ! {
+    crate::main(info)
+}
+
+/// Takes the page below the stack out of the map, so that a stack that is full is an exception and not other data destroyed. The
+/// large page around it becomes 512 small ones.
+pub(crate) fn guard_stack() {
+    let guard = addr_of!(BOOT) as u64 + offset_of!(Boot, guard) as u64;
+    let large = guard & !(LARGE_PAGE - 1);
+    // SAFETY: there is one processor, and nobody else changes its tables. The new table maps what the large page mapped, but for
+    // the guard, in which nothing lies; its entry is that of an address below 4 GiB, so it is in one of the directories.
+    unsafe {
+        let table = addr_of_mut!(BOOT.level1).cast::<u64>();
+        for (at, page) in (large..).step_by(PAGE).take(512).enumerate() {
+            table.add(at).write(if page == guard { 0 } else { page | MAPPED });
+        }
+        let directories = addr_of_mut!(BOOT.level2).cast::<u64>();
+        directories.add((large / LARGE_PAGE) as usize).write_volatile(table as u64 | MAPPED);
+        asm!("mov {table}, cr3", "mov cr3, {table}", table = out(reg) _, options(nostack, preserves_flags));
+    }
+}

@@ -1,0 +1,191 @@
+//! What the processor does when an instruction cannot be carried out: it says so on the console, and the machine starts
+//! again. Nothing is caught and survived, and no interrupt is ever let in.
+
+use crate::console::say;
+use crate::cpu;
+use core::arch::{asm, global_asm};
+use core::mem::size_of;
+use core::ptr::{addr_of, addr_of_mut};
+
+/// Exceptions of the architecture.
+const VECTORS: usize = 32;
+/// A stack of their own: the one in use may be what is broken, and below it lies the red zone of what was interrupted.
+const STACK: usize = 16 * 1024;
+
+#[repr(C, align(16))]
+struct Stack([u8; STACK]);
+
+static mut EXCEPTION_STACK: Stack = Stack([0; STACK]);
+
+/// A gate of the interrupt descriptor table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Gate {
+    offset_low: u16,
+    segment: u16,
+    stack: u8,
+    kind: u8,
+    offset_middle: u16,
+    offset_high: u32,
+    reserved: u32,
+}
+
+/// The task state segment, of which only the first of the extra stacks is used.
+#[repr(C, packed(4))]
+struct TaskState {
+    reserved: u32,
+    privilege_stacks: [u64; 3],
+    reserved_too: u64,
+    extra_stacks: [u64; 7],
+    reserved_as_well: [u16; 5],
+    io_map: u16,
+}
+
+/// Null, code, data as in entry.rs, and the descriptor of the task state in two words.
+type Segments = [u64; 5];
+
+const CODE: u16 = 8;
+const TASK: u16 = 24;
+
+static mut GATES: [Gate; VECTORS] = [Gate::ABSENT; VECTORS];
+static mut TASK_STATE: TaskState = TaskState {
+    reserved: 0,
+    privilege_stacks: [0; 3],
+    reserved_too: 0,
+    extra_stacks: [0; 7],
+    reserved_as_well: [0; 5],
+    io_map: size_of::<TaskState>() as u16,
+};
+static mut SEGMENTS: Segments = [0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF, 0, 0];
+
+/// What `lgdt` and `lidt` read.
+#[repr(C, packed)]
+struct Table {
+    limit: u16,
+    base: u64,
+}
+
+impl Gate {
+    const ABSENT: Self =
+        Self { offset_low: 0, segment: 0, stack: 0, kind: 0, offset_middle: 0, offset_high: 0, reserved: 0 };
+
+    /// An interrupt gate to this address, on the first of the extra stacks.
+    const fn to(address: u64) -> Self {
+        Self {
+            offset_low: address as u16,
+            segment: CODE,
+            stack: 1,
+            kind: 0x8E,
+            offset_middle: (address >> 16) as u16,
+            offset_high: (address >> 32) as u32,
+            reserved: 0,
+        }
+    }
+}
+
+global_asm!(
+    // One entry for each exception, 16 bytes apart. Those that the processor gives an error code have it on the stack; the
+    // others get a 0.
+    ".pushsection .text.exceptions, \"ax\"",
+    ".balign 16",
+    ".global exception_entries",
+    "exception_entries:",
+    ".set vector, 0",
+    ".rept 32",
+    ".balign 16",
+    ".if (0x60227d00 >> vector) & 1 == 0",
+    "push 0",
+    ".endif",
+    "push vector",
+    "jmp exception_common",
+    ".set vector, vector + 1",
+    ".endr",
+    "exception_common:",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {report}",
+    "ud2",
+    ".popsection",
+    report = sym report,
+);
+
+unsafe extern "C" {
+    static exception_entries: u8;
+}
+
+/// What lies on the stack when an exception is reported.
+#[repr(C)]
+struct Frame {
+    vector: u64,
+    error: u64,
+    instruction: u64,
+    code_segment: u64,
+    flags: u64,
+    stack: u64,
+}
+
+/// Sets the table up. From then on an exception is reported.
+pub(crate) fn catch() {
+    let task = addr_of!(TASK_STATE) as u64;
+    let size = size_of::<TaskState>() as u64 - 1;
+    // Intel's manual, volume 3, figure 8-4: limit, base in four parts, an available 64-bit task state segment, present.
+    let low = (size & 0xFFFF) | ((task & 0xFF_FFFF) << 16) | (0x89 << 40) | (((task >> 24) & 0xFF) << 56);
+    // SAFETY: this is called once, before anything else could use the tables: there is one processor and no interrupt. The
+    // addresses are those of the tables, which live for ever; the segments of entry.rs stay as they are.
+    unsafe {
+        TASK_STATE.extra_stacks[0] = addr_of!(EXCEPTION_STACK) as u64 + STACK as u64;
+        SEGMENTS[3] = low;
+        SEGMENTS[4] = task >> 32;
+        let entries = addr_of!(exception_entries) as u64;
+        for (vector, address) in (0..VECTORS).zip((entries..).step_by(16)) {
+            addr_of_mut!(GATES).cast::<Gate>().add(vector).write(Gate::to(address));
+        }
+        let segments = Table { limit: size_of::<Segments>() as u16 - 1, base: addr_of!(SEGMENTS) as u64 };
+        let gates = Table { limit: (size_of::<Gate>() * VECTORS) as u16 - 1, base: addr_of!(GATES) as u64 };
+        asm!(
+            "lgdt [{segments}]", "lidt [{gates}]", "ltr {task:x}",
+            segments = in(reg) &segments, gates = in(reg) &gates, task = in(reg) TASK, options(nostack),
+        );
+    }
+}
+
+const NAMES: [&str; 20] = [
+    "division",
+    "debug",
+    "non-maskable interrupt",
+    "breakpoint",
+    "overflow",
+    "bounds",
+    "invalid instruction",
+    "no coprocessor",
+    "double fault",
+    "coprocessor segment",
+    "invalid task state",
+    "missing segment",
+    "stack segment",
+    "general protection",
+    "page fault",
+    "reserved",
+    "floating point",
+    "alignment",
+    "machine check",
+    "vector arithmetic",
+];
+
+/// Tells of an exception, and ends.
+extern "C" fn report(frame: &Frame) -> ! {
+    let address: u64;
+    // SAFETY: CR2 may be read in ring 0.
+    unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) }
+    let name = usize::try_from(frame.vector).ok().and_then(|vector| NAMES.get(vector)).unwrap_or(&"unknown");
+    say!(
+        "exception {} ({name}), error code {:#x}: instruction {:#x}, stack {:#x}, flags {:#x}, segment {:#x}, CR2 {address:#x}",
+        frame.vector,
+        frame.error,
+        frame.instruction,
+        frame.stack,
+        frame.flags,
+        frame.code_segment
+    );
+    cpu::reset()
+}

@@ -1,0 +1,111 @@
+//! The processor: ports, features, and how to leave.
+
+use core::arch::asm;
+use core::arch::x86_64::__cpuid;
+use core::fmt;
+
+/// Writes a byte to a port.
+///
+/// # Safety
+///
+/// The device behind the port must not do anything to memory on account of it.
+pub(crate) unsafe fn out8(port: u16, value: u8) {
+    // SAFETY: the instruction touches no memory; what the device does is the caller's promise.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
+}
+
+/// Reads a byte from a port.
+///
+/// # Safety
+///
+/// As with [`out8`].
+pub(crate) unsafe fn in8(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: as in `out8`.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags)) }
+    value
+}
+
+/// Writes 32 bits to a port.
+///
+/// # Safety
+///
+/// As with [`out8`].
+pub(crate) unsafe fn out32(port: u16, value: u32) {
+    // SAFETY: as in `out8`.
+    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nomem, nostack, preserves_flags)) }
+}
+
+/// Reads 32 bits from a port.
+///
+/// # Safety
+///
+/// As with [`out8`].
+pub(crate) unsafe fn in32(port: u16) -> u32 {
+    let value: u32;
+    // SAFETY: as in `out8`.
+    unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nomem, nostack, preserves_flags)) }
+    value
+}
+
+/// `CPUID.1:ECX`.
+const XSAVE: u32 = 1 << 26;
+const AVX: u32 = 1 << 28;
+const RDRAND: u32 = 1 << 30;
+
+/// Whether there is an instruction for random numbers.
+pub(crate) fn has_rdrand() -> bool {
+    __cpuid(1).ecx & RDRAND != 0
+}
+
+/// Switches vector registers of 256 bits on, where there are any: without it the ciphers' own tests of the processor say no.
+/// Those of 128 bits are on since boot/entry.rs.
+pub(crate) fn enable_vectors() {
+    let features = __cpuid(1).ecx;
+    if features & XSAVE == 0 {
+        return;
+    }
+    // Intel's manual, volume 1, section 13.3: x87 and SSE state, and AVX state where it exists.
+    let states: u32 = if features & AVX == 0 { 0b011 } else { 0b111 };
+    // SAFETY: the processor has XSAVE, so CR4.OSXSAVE (bit 18) may be set and XCR0 written; nobody saves states by lazy
+    // switching, so nothing depends on their size.
+    unsafe {
+        asm!(
+            "mov {cr4}, cr4", "or {cr4}, 1 << 18", "mov cr4, {cr4}", "xsetbv",
+            cr4 = out(reg) _, in("ecx") 0, in("eax") states, in("edx") 0, options(nomem, nostack),
+        );
+    }
+}
+
+/// The processor's name.
+pub(crate) struct Brand([u32; 12]);
+
+impl Brand {
+    pub(crate) fn read() -> Self {
+        let mut words = [0; 12];
+        if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+            for (leaf, part) in (0x8000_0002..).zip(words.chunks_exact_mut(4)) {
+                let answer = __cpuid(leaf);
+                part.copy_from_slice(&[answer.eax, answer.ebx, answer.ecx, answer.edx]);
+            }
+        }
+        Self(words)
+    }
+}
+
+impl fmt::Display for Brand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0);
+        bytes
+            .filter(|byte| matches!(byte, b' '..=b'~'))
+            .try_for_each(|byte| write!(f, "{}", char::from(byte)))
+    }
+}
+
+/// Starts the machine again: the one way to end that every machine has. `qemu -no-reboot` ends by it.
+pub(crate) fn reset() -> ! {
+    let nothing = [0u8; 10];
+    // SAFETY: with an empty table of interrupts the invalid instruction becomes a triple fault, which resets the machine;
+    // nothing runs after it.
+    unsafe { asm!("lidt [{}]", "ud2", in(reg) &nothing, options(noreturn, nostack)) }
+}

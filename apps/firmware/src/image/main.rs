@@ -1,0 +1,115 @@
+//! The image: Casemate, smoltcp and a web server on a machine without an operating system.
+//!
+//! ```text
+//!  boot (PVH, 64 bits, exceptions) -- memory plan -- clock, randomness -- network card
+//!                                                                             |
+//!                              console <-- round of tasks: network, IKE, HTTP -+
+//! ```
+//!
+//! One processor, one address space, no interrupts: what is to be done is found by asking, round after round. Everything
+//! that needs `unsafe` is here, in the files of the hardware; what the machine does with packets is in the library beside.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod boot;
+mod clock;
+mod console;
+mod cpu;
+mod memory;
+mod net;
+mod rng;
+mod runtime;
+
+use alloc::boxed::Box;
+use alloc::format;
+use boot::StartInfo;
+use casemate_firmware::{Config, Journal, Station};
+use clock::Clock;
+use console::say;
+use core::convert::Infallible;
+use core::panic::PanicInfo;
+use net::Nic;
+use rng::HardwareRng;
+use smoltcp::time::Duration;
+use zeroize::Zeroizing;
+
+/// How often the console is asked whether somebody typed something: ports are slow.
+const CONSOLE: Duration = Duration::from_millis(20);
+
+/// What the machine does once it is in 64-bit mode. Returns only what keeps it from working.
+fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
+    console::open();
+    say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
+    boot::catch_exceptions();
+    boot::guard_stack();
+    cpu::enable_vectors();
+    memory::set_up(info)?;
+    let clock = Clock::calibrate()?;
+    say!("clock: {} kHz", clock.kilohertz());
+    let mut rng = HardwareRng::new()?;
+    let config = read_config(info)?;
+    let nic = net::open(info.command_line())?;
+    let address = nic.address();
+    say!("network: {address}, {}/{}", config.address, config.prefix);
+    let seed = rng.secret_u64();
+    let station = Station::new(nic, address, &config, Box::new(rng), seed, clock.now());
+    let mut station = station.map_err(|trouble| {
+        say!("{trouble}");
+        "the configuration cannot be carried out"
+    })?;
+    memory::say_heap();
+    say!("ready after {} us", clock.now().total_micros());
+    let (mut journal, mut asked) = (Journal::default(), clock.now());
+    loop {
+        let now = clock.now();
+        station.round(now, |line| journal.tell(now, line, |line| say!("{line}")));
+        if now - asked >= CONSOLE {
+            asked = now;
+            if console::typed().is_some() {
+                say_status(&mut station);
+            }
+        }
+    }
+}
+
+/// The command line and the file together.
+fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
+    let text = Zeroizing::new(format!("{}\n{}", info.command_line(), *info.take_file()));
+    Config::parse(&text).map_err(|error| {
+        say!("{error}");
+        "without a configuration there is nothing to do"
+    })
+}
+
+/// What there is to know, for somebody who typed something.
+fn say_status(station: &mut Station<Nic>) {
+    let counts = station.device_mut().counts();
+    say!("frames: {} received, {} sent, {} lost", counts.received, counts.sent, counts.lost);
+    say!("pages: {}", station.served());
+    for (reason, count) in station.drops() {
+        say!("dropped: {count} {reason}");
+    }
+    memory::say_heap();
+}
+
+/// Why the machine cannot go on, for the person at the console.
+type Trouble = &'static str;
+
+/// Where boot/entry.rs leads to.
+extern "C" fn main(info: &StartInfo) -> ! {
+    match start(info) {
+        Ok(never) => match never {},
+        Err(trouble) => {
+            say!("error: {trouble}");
+            cpu::reset()
+        }
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    say!("panic: {info}");
+    cpu::reset()
+}

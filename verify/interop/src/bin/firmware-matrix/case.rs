@@ -1,0 +1,242 @@
+//! What is tried, and what both sides are told for it.
+
+/// QEMU's machines that the image boots on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine {
+    Pc,
+    Q35,
+    Microvm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Tunnel,
+    Transport,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// No IPsec at all.
+    None,
+    /// The same keys in the files of both sides.
+    Manual(Mode),
+    /// IKEv2 with a pre-shared key, begun by the firmware or by the gateway.
+    Ike { mode: Mode, firmware_begins: bool },
+}
+
+/// IP version, inside and outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+/// One boot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) machine: Machine,
+    pub(crate) family: Family,
+    pub(crate) keys: Keys,
+    /// Whether requests a second are counted.
+    pub(crate) measures: bool,
+}
+
+/// SPIs and keys of the two manual SAs, by where their packets go: the cipher's key, then the MAC's.
+const TO_FIRMWARE: (&str, u8) = ("0x00001001", 0x5A);
+const TO_US: (&str, u8) = ("0x00001002", 0xC3);
+
+/// Every case.
+pub(crate) fn all() -> Vec<Case> {
+    let case = |machine, keys, measures| Case { machine, family: Family::V4, keys, measures };
+    let mut cases = vec![case(Machine::Pc, Keys::None, true)];
+    for mode in [Mode::Tunnel, Mode::Transport] {
+        cases.push(case(Machine::Pc, Keys::Manual(mode), false));
+        for firmware_begins in [true, false] {
+            let measures = mode == Mode::Tunnel && firmware_begins;
+            cases.push(case(Machine::Pc, Keys::Ike { mode, firmware_begins }, measures));
+        }
+    }
+    for machine in [Machine::Q35, Machine::Microvm] {
+        for (mode, firmware_begins) in [(Mode::Tunnel, true), (Mode::Transport, false)] {
+            cases.push(case(machine, Keys::Ike { mode, firmware_begins }, false));
+        }
+    }
+    let keys = Keys::Ike { mode: Mode::Transport, firmware_begins: true };
+    cases.push(Case { family: Family::V6, ..case(Machine::Pc, keys, false) });
+    cases
+}
+
+impl Family {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+
+    /// Our end of the link.
+    pub(crate) const fn ours(self) -> &'static str {
+        match self {
+            Self::V4 => "10.9.0.1",
+            Self::V6 => "fd09::1",
+        }
+    }
+
+    /// The firmware's end.
+    pub(crate) const fn firmware(self) -> &'static str {
+        match self {
+            Self::V4 => "10.9.0.2",
+            Self::V6 => "fd09::2",
+        }
+    }
+
+    /// Length of the network's prefix.
+    pub(crate) const fn prefix(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Pc => "pc",
+            Self::Q35 => "q35",
+            Self::Microvm => "microvm",
+        }
+    }
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tunnel => "tunnel",
+            Self::Transport => "transport",
+        }
+    }
+}
+
+impl Case {
+    pub(crate) fn name(&self) -> String {
+        let (machine, family) = (self.machine.name(), self.family.name());
+        match self.keys {
+            Keys::None => format!("{machine}/{family}/plain"),
+            Keys::Manual(mode) => format!("{machine}/{family}/manual/{}", mode.name()),
+            Keys::Ike { mode, firmware_begins } => {
+                let role = if firmware_begins { "initiate" } else { "respond" };
+                format!("{machine}/{family}/ike/{}/{role}", mode.name())
+            }
+        }
+    }
+
+    pub(crate) fn is_protected(&self) -> bool {
+        self.keys != Keys::None
+    }
+
+    pub(crate) const fn uses_ike(&self) -> bool {
+        matches!(self.keys, Keys::Ike { .. })
+    }
+
+    /// Whether the gateway has to be told to begin.
+    pub(crate) const fn gateway_begins(&self) -> bool {
+        matches!(self.keys, Keys::Ike { firmware_begins: false, .. })
+    }
+
+    /// The firmware's file.
+    pub(crate) fn firmware_file(&self) -> String {
+        let (ours, firmware) = (self.family.ours(), self.family.firmware());
+        let address = format!("address={firmware}/{}", self.family.prefix());
+        match self.keys {
+            Keys::None => format!("{address} keys=none\n"),
+            Keys::Manual(mode) => {
+                let sa = |way: &str, (spi, byte)| format!("spi-{way}={spi} key-{way}={}\n", key(byte, 48));
+                let sas = sa("in", TO_FIRMWARE) + &sa("out", TO_US);
+                format!("{address} keys=manual peer={ours} mode={}\n{sas}", mode.name())
+            }
+            Keys::Ike { mode, firmware_begins } => {
+                let role = if firmware_begins { "initiate" } else { "respond" };
+                format!(
+                    "{address} keys=ike peer={ours} mode={} role={role}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
+                    mode.name()
+                )
+            }
+        }
+    }
+
+    /// The gateway's file and the option that takes it; none where nothing is protected.
+    pub(crate) fn gateway_file(&self) -> Option<(&'static str, String)> {
+        match self.keys {
+            Keys::None => None,
+            Keys::Manual(mode) => Some(("--xfrm", xfrm(self.family, mode))),
+            Keys::Ike { mode, .. } => Some(("--config", swanctl(self.family, mode))),
+        }
+    }
+}
+
+fn key(byte: u8, len: usize) -> String {
+    format!("0x{}", format!("{byte:02x}").repeat(len))
+}
+
+fn xfrm(family: Family, mode: Mode) -> String {
+    let (ours, firmware, mode) = (family.ours(), family.firmware(), mode.name());
+    let mut text = String::new();
+    for (from, to, (spi, byte)) in [(ours, firmware, TO_FIRMWARE), (firmware, ours, TO_US)] {
+        text.push_str(&format!(
+            "xfrm state add src {from} dst {to} proto esp spi {spi} mode {mode} replay-window 256 \
+             auth-trunc hmac(sha256) {} 128 enc cbc(aes) {}\n",
+            key(byte, 32),
+            key(byte, 16)
+        ));
+    }
+    for (from, to, direction) in [(ours, firmware, "out"), (firmware, ours, "in")] {
+        let ends = if mode == "tunnel" { format!(" src {from} dst {to}") } else { String::new() };
+        text.push_str(&format!(
+            "xfrm policy add src {from} dst {to} dir {direction} priority 100 tmpl{ends} proto esp mode {mode}\n"
+        ));
+    }
+    text
+}
+
+fn swanctl(family: Family, mode: Mode) -> String {
+    let (ours, firmware) = (family.ours(), family.firmware());
+    format!(
+        "connections {{\n  firmware {{\n    local_addrs = {ours}\n    remote_addrs = {firmware}\n    local {{\n      auth = psk\n      \
+         id = gateway\n    }}\n    remote {{\n      auth = psk\n      id = firmware\n    }}\n    children {{\n      all {{\n        \
+         mode = {}\n      }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n}}\n",
+        mode.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_two_cases_measure() {
+        let mut names: Vec<String> = all().iter().map(Case::name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert_eq!(
+            all().iter().filter(|case| case.measures).map(Case::is_protected).collect::<Vec<_>>(),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn both_sides_have_the_same_manual_keys() {
+        let keys = Keys::Manual(Mode::Tunnel);
+        let case = Case { machine: Machine::Pc, family: Family::V4, keys, measures: false };
+        let (_, ours) = case.gateway_file().unwrap();
+        for byte in ["5a", "c3"] {
+            assert!(case.firmware_file().contains(&byte.repeat(48)));
+            assert!(
+                ours.contains(&format!("0x{} ", byte.repeat(32)))
+                    && ours.contains(&format!("0x{}\n", byte.repeat(16)))
+            );
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer.
+//!
+//! ```text
+//!     network namespace                                      guest: the firmware, QEMU without KVM
+//!     casemate run --config FILE, or --xfrm FILE             keys, mode and role from a file beside the image
+//!     10.9.0.1 fd09::1 on tap0   ---- 1500 bytes, captured ---- 10.9.0.2 fd09::2
+//! ```
+//!
+//! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
+//! nothing but ARP, neighbour discovery, IKE and ESP, and clear text is not answered. Two cases measure requests a second, plain and protected.
+//! A line a case, a closing line, exit status 0 only if all held.
+
+mod case;
+mod client;
+mod gateway;
+mod machine;
+mod run;
+mod wire;
+
+use case::{Case, Machine};
+use casemate_interop::{Error, Result};
+use run::{Outcome, Places};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const USAGE: &str =
+    "usage: firmware-matrix --image FILE --casemate FILE --probe FILE --directory DIR [FILTER...]
+FILTER picks cases by parts of their names, all of which must match.";
+
+/// From the start of QEMU to the first protected answer, handshake included.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["fetch", address] => client::fetch(address),
+        ["requests", address, seconds] => client::requests(address, seconds),
+        words => return matrix(words),
+    };
+    match done {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn matrix(words: &[&str]) -> ExitCode {
+    match options(words).and_then(|(places, filter)| all(&places, &filter)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("firmware-matrix: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
+    let (mut image, mut casemate, mut probe, mut directory) = (None, None, None, None);
+    let (mut filter, mut rest) = (Vec::new(), words.iter());
+    while let Some(word) = rest.next() {
+        let place = match *word {
+            "--image" => &mut image,
+            "--casemate" => &mut casemate,
+            "--probe" => &mut probe,
+            "--directory" => &mut directory,
+            option if option.starts_with('-') => return Err(Error::new(format!("`{option}`\n{USAGE}"))),
+            part => {
+                filter.push(part);
+                continue;
+            }
+        };
+        *place = rest.next().map(PathBuf::from);
+    }
+    match (image, casemate, probe, directory) {
+        (Some(image), Some(casemate), Some(probe), Some(directory)) => {
+            Ok((Places { image, casemate, probe, directory }, filter))
+        }
+        _ => Err(Error::new(USAGE)),
+    }
+}
+
+/// Runs the cases; whether all held.
+fn all(places: &Places, filter: &[&str]) -> Result<bool> {
+    let cases: Vec<Case> =
+        case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
+    if cases.is_empty() {
+        return Err(Error::new("no case has such a name"));
+    }
+    let (start, mut failed) = (Instant::now(), 0u32);
+    let (mut plain, mut protected) = (None, None);
+    for case in &cases {
+        match run::one(case, places).and_then(|outcome| judge(case, outcome)) {
+            Ok(outcome) => {
+                println!("ok    {:<32} {outcome}", case.name());
+                let rate = if case.is_protected() { &mut protected } else { &mut plain };
+                *rate = outcome.requests.or(*rate);
+            }
+            Err(error) => {
+                failed = failed.saturating_add(1);
+                println!("FAIL  {:<32} {error}", case.name());
+            }
+        }
+    }
+    if let (Some(plain), Some(protected)) = (plain, protected) {
+        // The goal is 50 %. Who else uses the processors decides as much about it as we do, so it is told and no failure.
+        let share = protected / plain * 100.0;
+        println!("requests a second: {plain:.0} plain, {protected:.0} protected, {share:.0} %");
+    }
+    println!(
+        "firmware matrix: {} cases, {failed} failed ({:.0} s)",
+        cases.len(),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(failed == 0)
+}
+
+/// The time until the first answer is a goal on QEMU's `pc`, for keys from IKE.
+fn judge(case: &Case, outcome: Outcome) -> Result<Outcome> {
+    if case.machine == Machine::Pc && case.uses_ike() && outcome.first_answer > FIRST_ANSWER {
+        return Err(Error::new(format!(
+            "the first answer took longer than {} s: {outcome}",
+            FIRST_ANSWER.as_secs()
+        )));
+    }
+    Ok(outcome)
+}
