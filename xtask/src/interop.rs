@@ -92,7 +92,7 @@ pub(crate) fn has_kernel() -> bool {
 }
 
 /// Why no matrix can run here, if so.
-fn unavailable() -> Option<&'static str> {
+pub(crate) fn unavailable() -> Option<&'static str> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Some("guests and namespaces are for x86-64 Linux");
     }

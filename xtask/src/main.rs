@@ -11,6 +11,7 @@ mod fuzz;
 mod interop;
 mod layers;
 mod licences;
+mod lwip;
 mod metadata;
 mod packages;
 mod purity;
@@ -38,6 +39,7 @@ const TASKS: &[Task] = &[
     Task { name: "layers", arguments: "", about: layers::ABOUT, run: layers::run },
     Task { name: "sizes", arguments: "", about: sizes::ABOUT, run: sizes::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
+    Task { name: "lwip", arguments: "", about: lwip::ABOUT, run: lwip::run },
     Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
     Task { name: "firmware", arguments: "[--run [FILTER...]]", about: firmware::ABOUT, run: firmware::run },
     Task {

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::stages::Stages;
-use crate::{firmware, fuzz, interop, metadata, packages, shell};
+use crate::{firmware, fuzz, interop, lwip, metadata, packages, shell};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -23,6 +23,10 @@ pub(crate) fn run(_: &[String]) -> Result {
 /// Runs the tests as stages of a longer run.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
+    if let Err(why) = lwip::run(&[]) {
+        // The tests that need them say so too, each by its name.
+        println!("lwIP's sources are not there: {why}");
+    }
     workspace(stages);
     for matrix in interop::MATRICES {
         match matrix.lacks(&packages) {

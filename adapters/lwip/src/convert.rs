@@ -1,0 +1,150 @@
+//! What C says, as values that cannot be wrong.
+
+use crate::types::{self, Address, Policy, Sa};
+use crate::{Code, suite};
+use casemate_crypto::SecretBytes;
+use casemate_datapath::Direction;
+use casemate_datapath::spd::{self, Action, Bundle, Template};
+use casemate_sa::{
+    AddrRange, Lifetime, Mode, OuterHeader, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
+};
+use casemate_wire::ah::Align;
+use core::net::IpAddr;
+
+/// Keys and the name of a suite, which stand behind pointers in [`Sa`].
+pub(crate) struct Secrets<'a> {
+    pub(crate) suite: &'a str,
+    pub(crate) encryption: &'a [u8],
+    pub(crate) integrity: &'a [u8],
+}
+
+pub(crate) fn direction(value: u32) -> Result<Direction, Code> {
+    match value {
+        types::OUT => Ok(Direction::Outbound),
+        types::IN => Ok(Direction::Inbound),
+        _ => Err(Code::Value),
+    }
+}
+
+fn protocol(value: u32) -> Result<Protocol, Code> {
+    match value {
+        types::ESP => Ok(Protocol::Esp),
+        types::AH => Ok(Protocol::Ah),
+        _ => Err(Code::Value),
+    }
+}
+
+fn mode(value: u32) -> Result<Mode, Code> {
+    match value {
+        types::TRANSPORT => Ok(Mode::Transport),
+        types::TUNNEL => Ok(Mode::Tunnel),
+        _ => Err(Code::Value),
+    }
+}
+
+fn flag(value: u32) -> Result<bool, Code> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Code::Value),
+    }
+}
+
+/// An address, or none where none was given.
+fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
+    match address.version {
+        0 => Ok(None),
+        4 => {
+            let [a, b, c, d, ..] = address.bytes;
+            Ok(Some([a, b, c, d].into()))
+        }
+        6 => Ok(Some(address.bytes.into())),
+        _ => Err(Code::Address),
+    }
+}
+
+fn required(address: &Address) -> Result<IpAddr, Code> {
+    optional(address)?.ok_or(Code::Address)
+}
+
+fn range(first: &Address, last: &Address) -> Result<AddrRange, Code> {
+    AddrRange::new(required(first)?, required(last)?).map_err(|_| Code::Address)
+}
+
+fn ports(first: u16, last: u16) -> Result<PortRange, Code> {
+    PortRange::new(first, last).ok_or(Code::Value)
+}
+
+/// By what an SA is found: SPI, protocol and destination.
+pub(crate) fn name(sa: &Sa) -> Result<(Spi, Protocol, IpAddr), Code> {
+    Ok((Spi::new(sa.spi).ok_or(Code::Value)?, protocol(sa.protocol)?, required(&sa.dst)?))
+}
+
+fn transform(protocol: Protocol, secrets: &Secrets<'_>) -> Result<Transform, Code> {
+    let integ = SecretBytes::new(secrets.integrity);
+    match protocol {
+        Protocol::Esp => {
+            let suite = suite::esp(secrets.suite).ok_or(Code::Suite)?;
+            Ok(Transform::Esp { suite, encr: SecretBytes::new(secrets.encryption), integ })
+        }
+        Protocol::Ah if !secrets.encryption.is_empty() => Err(Code::Key),
+        Protocol::Ah => Ok(Transform::Ah { suite: suite::ah(secrets.suite).ok_or(Code::Suite)?, integ }),
+    }
+}
+
+fn encap(sa: &Sa) -> Result<Option<UdpEncap>, Code> {
+    match (sa.encap_src_port, sa.encap_dst_port) {
+        (0, 0) => Ok(None),
+        (0, _) | (_, 0) => Err(Code::Value),
+        (src_port, dst_port) => Ok(Some(UdpEncap { src_port, dst_port })),
+    }
+}
+
+pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
+    let (spi, protocol, dst) = name(sa)?;
+    Ok(SaParams {
+        spi,
+        src: required(&sa.src)?,
+        dst,
+        transform: transform(protocol, secrets)?,
+        mode: mode(sa.mode)?,
+        encap: encap(sa)?,
+        esn: flag(sa.esn)?,
+        replay_window: sa.replay_window,
+        last_sent: sa.last_sequence,
+        last_received: sa.last_sequence,
+        selector: None,
+        lifetime: Lifetime::UNBOUNDED,
+        reqid: sa.reqid,
+        tfc_pad_to: 0,
+        outer: OuterHeader::default(),
+        ah_align: if flag(sa.ah_align8)? { Align::Eight } else { Align::Four },
+    })
+}
+
+pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
+    let proto = match policy.upper {
+        -1 => None,
+        upper => Some(u8::try_from(upper).map_err(|_| Code::Value)?),
+    };
+    let selector = Selector {
+        src: range(&policy.src_first, &policy.src_last)?,
+        dst: range(&policy.dst_first, &policy.dst_last)?,
+        proto,
+        src_port: ports(policy.src_port_first, policy.src_port_last)?,
+        dst_port: ports(policy.dst_port_first, policy.dst_port_last)?,
+    };
+    let action = match policy.action {
+        types::DISCARD => Action::Discard,
+        types::BYPASS => Action::Bypass,
+        types::PROTECT => Action::Protect(Bundle::single(Template {
+            protocol: protocol(policy.protocol)?,
+            mode: mode(policy.mode)?,
+            src: optional(&policy.sa_src)?,
+            dst: optional(&policy.sa_dst)?,
+            reqid: policy.reqid,
+        })),
+        _ => return Err(Code::Value),
+    };
+    Ok(spd::Policy { selector, action, priority: policy.priority })
+}

@@ -1,0 +1,88 @@
+//! The program as it runs: its wire and its orders.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// How long an order may take that is obeyed at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A host with lwIP behind Casemate, in a process. It takes orders, as `c/orders.c` has them.
+pub struct Host {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+    directory: PathBuf,
+    /// What it said first: what its tables cost.
+    pub greeting: String,
+}
+
+impl Host {
+    /// Starts the program with this much memory for Casemate. The socket is the other end of its wire: a datagram is a frame.
+    /// The error is why it did not start.
+    pub fn start(program: &Path, memory: usize) -> Result<(Self, UnixDatagram), String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("casemate-lwip-{}-{count}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let (near, far) = (directory.join("near"), directory.join("far"));
+        let wire = UnixDatagram::bind(&near).unwrap();
+        let mut command = Command::new(program);
+        command.arg(&far).arg(&near).arg(memory.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (sender, answers) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let orders = child.stdin.take();
+        let mut host = Self { child, orders, answers, directory, greeting: String::new() };
+        host.greeting = host.next_answer(PATIENCE).expect("the program starts")?;
+        wire.connect(&far).unwrap();
+        wire.set_nonblocking(true).unwrap();
+        Ok((host, wire))
+    }
+
+    /// Gives an order, whose answer comes later.
+    pub fn begin(&mut self, order: &str) {
+        let mut orders = self.orders.as_ref().unwrap();
+        writeln!(orders, "{order}").unwrap();
+    }
+
+    /// The next answer, if it comes in time: what it says, as success or as failure.
+    pub fn next_answer(&mut self, patience: Duration) -> Option<Result<String, String>> {
+        let line = match self.answers.recv_timeout(patience) {
+            Ok(line) => line,
+            Err(mpsc::RecvTimeoutError::Timeout) => return None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the program ended: {:?}", self.child.wait()),
+        };
+        let (failed, text) = line.split_once(' ').unwrap_or((&line, ""));
+        Some(if failed == "0" { Ok(text.into()) } else { Err(text.into()) })
+    }
+
+    /// Gives an order that is obeyed at once.
+    pub fn order(&mut self, order: &str) -> Result<String, String> {
+        self.begin(order);
+        self.next_answer(PATIENCE).expect("an answer in time")
+    }
+
+    /// Ends the program, which finds leaks then; they fail it.
+    pub fn end(mut self) {
+        drop(self.orders.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the program: {status}");
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // After a failure the program may run still.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,211 @@
+//! The peer: smoltcp over a guarded end of the wire.
+
+use crate::specs::LIMITS;
+use casemate::Endpoint;
+use casemate_crypto::Rng;
+use casemate_datapath::{Datapath, DropReason};
+use casemate_ike::Settings;
+use casemate_smoltcp::{Guarded, Setup};
+use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::socket::{icmp, tcp, udp};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::unix::net::UnixDatagram;
+use std::rc::Rc;
+
+/// Length of an Ethernet header.
+pub(crate) const ETHERNET: usize = 14;
+const MTU: usize = 1_500;
+/// Frames that may wait for lwIP to read.
+const ROOM: usize = 1_000;
+
+/// Random enough, and the same each time.
+struct Dice(u64);
+
+impl Rng for Dice {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        for byte in out {
+            // xorshift64
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            *byte = (self.0 >> 24) as u8;
+        }
+    }
+}
+
+/// One end of the wire.
+pub(crate) struct End {
+    socket: UnixDatagram,
+    waiting: VecDeque<Vec<u8>>,
+    seen: Rc<RefCell<Vec<Vec<u8>>>>,
+}
+
+impl End {
+    /// Puts a frame on the wire to lwIP.
+    pub(crate) fn send(&mut self, frame: Vec<u8>) {
+        self.seen.borrow_mut().push(frame.clone());
+        self.waiting.push_back(frame);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(frame) = self.waiting.front() {
+            if self.socket.send(frame).is_err() {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+}
+
+pub(crate) struct Rx(Vec<u8>);
+pub(crate) struct Tx<'a>(&'a mut End);
+
+impl RxToken for Rx {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(&self.0)
+    }
+}
+
+impl TxToken for Tx<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        assert!(len <= MTU + ETHERNET, "a frame of {len} bytes is too long for the wire");
+        let mut frame = vec![0; len];
+        let written = f(&mut frame);
+        self.0.send(frame);
+        written
+    }
+}
+
+impl Device for End {
+    type RxToken<'a> = Rx;
+    type TxToken<'a> = Tx<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Rx, Tx<'_>)> {
+        self.flush();
+        let mut frame = vec![0; MTU + ETHERNET + 1];
+        let len = self.socket.recv(&mut frame).ok()?;
+        frame.truncate(len);
+        self.seen.borrow_mut().push(frame.clone());
+        Some((Rx(frame), Tx(self)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Tx<'_>> {
+        self.flush();
+        (self.waiting.len() < ROOM).then_some(Tx(self))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = MTU + ETHERNET;
+        capabilities
+    }
+}
+
+/// What went over the wire.
+pub(crate) struct Seen(Rc<RefCell<Vec<Vec<u8>>>>);
+
+impl Seen {
+    /// Every frame so far, and forgets them.
+    pub(crate) fn take(&self) -> Vec<Vec<u8>> {
+        self.0.borrow_mut().drain(..).collect()
+    }
+
+    /// The protocols of the IP packets so far, each once, but those that find neighbours; and forgets them.
+    pub(crate) fn protocols(&self) -> Vec<u8> {
+        let mut protocols: Vec<u8> =
+            self.take().iter().filter_map(|frame| protocol(&frame[ETHERNET..])).collect();
+        protocols.sort_unstable();
+        protocols.dedup();
+        protocols
+    }
+}
+
+/// The protocol of an IP packet, if it is one and finds no neighbours.
+fn protocol(packet: &[u8]) -> Option<u8> {
+    match ip::version(packet).ok()? {
+        IpVersion::V4 => Some(Ipv4::parse(packet).ok()?.protocol()),
+        IpVersion::V6 => {
+            let chain = Ipv6::parse(packet).ok()?.chain().ok()?;
+            let kind = packet.get(chain.last.at).copied();
+            let is_neighbours =
+                chain.last.next_header == ip::proto::ICMPV6 && kind.is_some_and(|kind| kind >= 130);
+            (!is_neighbours).then_some(chain.last.next_header)
+        }
+    }
+}
+
+pub(crate) struct Peer {
+    pub(crate) device: Guarded<End>,
+    pub(crate) interface: Interface,
+    pub(crate) sockets: SocketSet<'static>,
+    clock: std::time::Instant,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        socket: UnixDatagram,
+        datapath: Datapath,
+        addrs: &[(IpAddr, u8)],
+        gate: IpAddr,
+    ) -> (Self, Seen) {
+        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
+        let seen = Rc::default();
+        let end = End { socket, waiting: VecDeque::new(), seen: Rc::clone(&seen) };
+        let mut device = Guarded::new(end, Setup { endpoint, rng: Box::new(Dice(0x1234)), limits: LIMITS });
+        let hardware = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 1]));
+        let mut interface = Interface::new(Config::new(hardware), &mut device, Instant::ZERO);
+        interface.update_ip_addrs(|list| {
+            addrs
+                .iter()
+                .for_each(|(addr, len)| list.push(IpCidr::new(IpAddress::from(*addr), *len)).unwrap());
+        });
+        match gate {
+            IpAddr::V4(addr) => drop(interface.routes_mut().add_default_ipv4_route(addr).unwrap()),
+            IpAddr::V6(addr) => drop(interface.routes_mut().add_default_ipv6_route(addr).unwrap()),
+        }
+        let sockets = SocketSet::new(vec![]);
+        (Self { device, interface, sockets, clock: std::time::Instant::now() }, Seen(seen))
+    }
+
+    /// Lets it work; whether it had something to do.
+    pub(crate) fn poll(&mut self) -> bool {
+        let now = Instant::from_micros(self.clock.elapsed().as_micros() as i64 + 5_000_000);
+        self.interface.poll(now, &mut self.device, &mut self.sockets) != smoltcp::iface::PollResult::None
+    }
+
+    pub(crate) fn udp(&mut self, port: u16) -> SocketHandle {
+        let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 16], vec![0; 200_000]);
+        let mut socket = udp::Socket::new(buffer(), buffer());
+        socket.bind(port).unwrap();
+        self.sockets.add(socket)
+    }
+
+    pub(crate) fn tcp(&mut self) -> SocketHandle {
+        let buffer = || tcp::SocketBuffer::new(vec![0; 65_535]);
+        self.sockets.add(tcp::Socket::new(buffer(), buffer()))
+    }
+
+    pub(crate) fn icmp(&mut self, ident: u16) -> SocketHandle {
+        let buffer = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 16], vec![0; 200_000]);
+        let mut socket = icmp::Socket::new(buffer(), buffer());
+        socket.bind(icmp::Endpoint::Ident(ident)).unwrap();
+        self.sockets.add(socket)
+    }
+
+    /// What the data path dropped, and how often.
+    pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.device.endpoint().datapath().drops().iter().filter(|(_, count)| *count > 0).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! lwIP's sources, for the tests of adapters/lwip: Debian's source packages, in `target/lwip`.
+
+use crate::failure::{Failure, Result};
+use crate::{metadata, shell};
+use std::fs;
+use std::path::Path;
+
+pub(crate) const ABOUT: &str = "Fetch the sources of lwIP that verify/lwip builds
+Takes the upstream archives of Debian's source packages (2.1.3 from bookworm, 2.2.1 from trixie) with apt's own tools
+and keys, in lists of its own, and unpacks them under target/lwip. No privilege is needed, and nothing is installed.";
+
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// A version of lwIP and the Debian release that has it.
+struct Source {
+    version: &'static str,
+    release: &'static str,
+}
+
+const SOURCES: [Source; 2] =
+    [Source { version: "2.1.3", release: "bookworm" }, Source { version: "2.2.1", release: "trixie" }];
+
+/// Fetches what is missing.
+pub(crate) fn run(_: &[String]) -> Result {
+    let directory = metadata::target_directory()?.join("lwip");
+    for source in &SOURCES {
+        if !directory.join(source.version).join("src").is_dir() {
+            fetch(source, &directory)?;
+        }
+    }
+    println!("lwIP's sources are in {}", directory.display());
+    Ok(())
+}
+
+fn fetch(source: &Source, directory: &Path) -> Result {
+    let work = directory.join(format!("fetch-{}", source.version));
+    for part in ["lists/partial", "cache/archives/partial", "sources"] {
+        fs::create_dir_all(work.join(part))?;
+    }
+    let Source { version, release } = source;
+    let list = format!("deb-src [signed-by={KEYS}] {} {release} main\n", mirror()?);
+    fs::write(work.join("sources/lwip.list"), list)?;
+    shell::run(apt(&work).arg("update"))?;
+    shell::run(apt(&work).args(["source", "--download-only", "--only-source", "lwip"]))?;
+    let archive = archive(&work, version)?;
+    let unpacked = work.join("unpacked");
+    fs::create_dir_all(&unpacked)?;
+    shell::run(
+        shell::command("tar")
+            .arg("--extract")
+            .arg("--strip-components=1")
+            .args(["--file", &archive])
+            .arg("-C")
+            .arg(&unpacked),
+    )?;
+    fs::rename(&unpacked, directory.join(version))?;
+    Ok(fs::remove_dir_all(&work)?)
+}
+
+/// The archive of Debian that this machine uses.
+fn mirror() -> Result<String> {
+    let targets = shell::output(shell::command("apt-get").args(["indextargets", "--format", "$(REPO_URI)"]))?;
+    let targets = String::from_utf8_lossy(&targets);
+    let found = targets.lines().map(|uri| uri.trim_end_matches('/')).find(|uri| uri.ends_with("/debian"));
+    found.map(Into::into).ok_or_else(|| Failure::new("apt knows no archive of Debian"))
+}
+
+/// apt-get with lists of its own, so that neither the machine's sources nor its privileges matter.
+fn apt(work: &Path) -> std::process::Command {
+    let mut command = shell::command("apt-get");
+    command.current_dir(work).arg("-q");
+    for (option, value) in [
+        ("Dir::Etc::sourcelist", "none"),
+        ("Dir::Etc::sourceparts", "sources"),
+        ("Dir::State::lists", "lists"),
+        ("Dir::Cache", "cache"),
+    ] {
+        command.arg("-o").arg(format!("{option}={}", work.join(value).display()));
+    }
+    command
+}
+
+/// The archive as its authors made it, without Debian's changes.
+fn archive(work: &Path, version: &str) -> Result<String> {
+    for entry in fs::read_dir(work)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(&format!("lwip_{version}")) && name.contains(".orig.tar.") {
+            return Ok(path.display().to_string());
+        }
+    }
+    Err(Failure::new(format!("Debian's lwip is not version {version}")))
+}
