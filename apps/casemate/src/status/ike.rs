@@ -2,28 +2,53 @@
 
 use super::snapshot::seconds;
 use casemate::Endpoint;
+use casemate_datapath::SaId;
 use casemate_datapath::SaStatus;
-use casemate_ike::{ChildStatus, IkeStatus, Traffic};
+use casemate_ike::{ChildId, ChildStatus, IkeStatus, Traffic};
 use casemate_sa::Instant;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 /// The state of IKE at one moment.
 #[derive(Debug)]
 pub(super) struct IkeSnapshot {
     sas: Vec<IkeStatus>,
+    /// What Child SAs have in the data path: inbound, and outbound if that is in use.
+    paths: HashMap<ChildId, (SaId, Option<SaId>)>,
     faults: Vec<(&'static str, u64)>,
+}
+
+/// The SAs of the data path by name, and which a Child SA has.
+struct Meters<'s> {
+    sas: HashMap<SaId, &'s SaStatus>,
+    paths: &'s HashMap<ChildId, (SaId, Option<SaId>)>,
+}
+
+impl Meters<'_> {
+    /// Packets and bytes, in and out.
+    fn of(&self, child: ChildId) -> [(u64, u64); 2] {
+        let path = self.paths.get(&child);
+        let ids = [path.map(|(inbound, _)| *inbound), path.and_then(|(_, outbound)| *outbound)];
+        let passed = |id: SaId| self.sas.get(&id).map(|sa| (sa.meter.packets, sa.meter.bytes));
+        ids.map(|id| id.and_then(passed).unwrap_or_default())
+    }
 }
 
 impl IkeSnapshot {
     pub(super) fn take(endpoint: &Endpoint) -> Self {
         let ike = endpoint.ike();
         let faults = ike.faults().iter().filter(|(_, count)| *count > 0).collect();
-        Self { sas: ike.status().collect(), faults }
+        let sas: Vec<IkeStatus> = ike.status().collect();
+        let children = sas.iter().flat_map(|sa| &sa.children);
+        let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
+        Self { sas, paths, faults }
     }
 
     /// Every IKE SA; `packets` are the SAs of the data path, for what has passed.
     pub(super) fn sas(&self, now: Instant, packets: &[SaStatus]) -> Value {
-        self.sas.iter().map(|sa| ike_sa(sa, now, packets)).collect()
+        let meters =
+            Meters { sas: packets.iter().map(|status| (status.id, status)).collect(), paths: &self.paths };
+        self.sas.iter().map(|sa| ike_sa(sa, now, &meters)).collect()
     }
 
     /// What peers did wrong, by name, as far as it happened.
@@ -34,7 +59,7 @@ impl IkeSnapshot {
     }
 }
 
-fn ike_sa(sa: &IkeStatus, now: Instant, packets: &[SaStatus]) -> Value {
+fn ike_sa(sa: &IkeStatus, now: Instant, meters: &Meters<'_>) -> Value {
     let texts = |items: &[std::net::IpAddr]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({
         "id": sa.id.to_string(),
@@ -52,14 +77,13 @@ fn ike_sa(sa: &IkeStatus, now: Instant, packets: &[SaStatus]) -> Value {
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
         "vips": texts(&sa.virtual_addrs),
         "dns": texts(&sa.dns),
-        "children": sa.children.iter().map(|child| child_sa(child, now, packets)).collect::<Vec<_>>(),
+        "children": sa.children.iter().map(|child| child_sa(child, now, meters)).collect::<Vec<_>>(),
     })
 }
 
-fn child_sa(child: &ChildStatus, now: Instant, packets: &[SaStatus]) -> Value {
+fn child_sa(child: &ChildStatus, now: Instant, meters: &Meters<'_>) -> Value {
     let texts = |parts: &[Traffic]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let meter = |spi| packets.iter().find(|sa| sa.spi == spi).map(|sa| (sa.meter.packets, sa.meter.bytes));
-    let (inbound, outbound) = (meter(child.spi_in), meter(child.spi_out));
+    let [inbound, outbound] = meters.of(child.id);
     let spi = |spi: casemate_sa::Spi| format!("{:08x}", spi.get());
     json!({
         "id": child.id.to_string(),
@@ -73,10 +97,10 @@ fn child_sa(child: &ChildStatus, now: Instant, packets: &[SaStatus]) -> Value {
         "esn": child.suite.esn,
         "local_ts": texts(&child.local),
         "remote_ts": texts(&child.remote),
-        "packets_in": inbound.map_or(0, |meter| meter.0),
-        "bytes_in": inbound.map_or(0, |meter| meter.1),
-        "packets_out": outbound.map_or(0, |meter| meter.0),
-        "bytes_out": outbound.map_or(0, |meter| meter.1),
+        "packets_in": inbound.0,
+        "bytes_in": inbound.1,
+        "packets_out": outbound.0,
+        "bytes_out": outbound.1,
         "rekey_in_seconds": child.rekey_at.map(|at| seconds(at.since(now))),
     })
 }

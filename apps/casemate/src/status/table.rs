@@ -13,8 +13,9 @@ pub(super) fn render(answer: &Value) -> String {
         show(answer, "pid"),
         show(answer, "tun"),
         uptime(answer),
-        show(answer, "xfrm"),
+        show(answer, if answer.get("config").is_some_and(Value::is_string) { "config" } else { "xfrm" }),
     );
+    negotiated(&mut text, answer);
     text.push_str("\nSAs\n");
     let rows: Vec<[String; 10]> = list(answer, "sas").iter().map(sa_row).collect();
     let head = ["", "spi", "from", "to", "what", "suite (provider)", "seq", "packets", "bytes", "window"];
@@ -23,14 +24,83 @@ pub(super) fn render(answer: &Value) -> String {
     let rows: Vec<[String; 4]> = list(answer, "policies").iter().map(policy_row).collect();
     table(&mut text, ["", "packets", "action", "priority"].map(String::from), &rows);
     text.push_str("\nDrops\n");
-    let drops = answer.get("drops").and_then(Value::as_object);
-    let counted = drops.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
+    counts(&mut text, answer, "drops", ["reason", "packets"]);
+    text
+}
+
+/// What IKE has, where it is spoken.
+fn negotiated(text: &mut String, answer: &Value) {
+    if !answer.get("config").is_some_and(Value::is_string) {
+        return;
+    }
+    let sas = list(answer, "ike_sas");
+    text.push_str("\nIKE SAs\n");
+    if sas.is_empty() {
+        text.push_str("  none\n");
+    }
+    let head = ["", "state", "peer", "at", "algorithms", "age", "new keys in"];
+    table(text, head.map(String::from), &sas.iter().map(ike_row).collect::<Vec<_>>());
+    sas.iter().for_each(|sa| assigned(text, sa));
+    let children: Vec<[String; 8]> =
+        sas.iter().flat_map(|sa| list(sa, "children").iter().map(|child| child_row(sa, child))).collect();
+    if !children.is_empty() {
+        text.push_str("\nChild SAs\n");
+    }
+    let head = ["", "state", "what", "spi in/out", "local", "remote", "packets in/out", "new keys in"];
+    table(text, head.map(String::from), &children);
+    if answer.get("ike_faults").and_then(Value::as_object).is_some_and(|faults| !faults.is_empty()) {
+        text.push_str("\nFaults of peers\n");
+        counts(text, answer, "ike_faults", ["fault", "times"]);
+    }
+}
+
+/// What the peer has assigned, if it has.
+fn assigned(text: &mut String, sa: &Value) {
+    for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers")] {
+        let addrs: Vec<&str> = list(sa, name).iter().filter_map(Value::as_str).collect();
+        if !addrs.is_empty() {
+            let _ = writeln!(text, "  {what} from {}: {}", show(sa, "name"), addrs.join(", "));
+        }
+    }
+}
+
+fn ike_row(sa: &Value) -> [String; 7] {
+    let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
+    let at = show(sa, "remote");
+    [show(sa, "name"), show(sa, "state"), show(sa, "peer"), at, show(sa, "proposal"), age, rekey]
+}
+
+fn child_row(sa: &Value, child: &Value) -> [String; 8] {
+    let pair = |names: [&str; 2]| names.map(|name| show(child, name)).join("/");
+    let all = |name| list(child, name).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    [
+        format!("{}.{}", show(sa, "name"), show(child, "name")),
+        show(child, "state"),
+        format!("{} {}", show(child, "protocol"), show(child, "mode")),
+        pair(["spi_in", "spi_out"]),
+        all("local_ts"),
+        all("remote_ts"),
+        pair(["packets_in", "packets_out"]),
+        time(child, "rekey_in_seconds"),
+    ]
+}
+
+/// Hours, minutes and seconds.
+fn time(object: &Value, name: &str) -> String {
+    let Some(seconds) = object.get(name).and_then(Value::as_f64) else { return "-".into() };
+    let seconds = seconds as u64;
+    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// What was counted and is not 0.
+fn counts(text: &mut String, answer: &Value, name: &str, head: [&str; 2]) {
+    let all = answer.get(name).and_then(Value::as_object);
+    let counted = all.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
     let rows: Vec<[String; 2]> = counted.map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
     if rows.is_empty() {
         text.push_str("  none\n");
     }
-    table(&mut text, ["reason", "packets"].map(String::from), &rows);
-    text
+    table(text, head.map(String::from), &rows);
 }
 
 fn sa_row(sa: &Value) -> [String; 10] {
@@ -65,9 +135,7 @@ fn policy_row(policy: &Value) -> [String; 4] {
 }
 
 fn uptime(answer: &Value) -> String {
-    let seconds = answer.get("uptime_seconds").and_then(Value::as_f64).unwrap_or(0.0) as u64;
-    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
-    format!("up {hours}:{minutes:02}:{:02},", seconds % 60)
+    format!("up {},", time(answer, "uptime_seconds"))
 }
 
 /// A value as text; strings without quotes.
@@ -133,5 +201,39 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
         assert!(!text.contains("no-sa"));
+    }
+
+    #[test]
+    fn people_see_who_the_peers_are_and_what_is_between_them() {
+        let mut answer = json!({
+            "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": null, "config": "/etc/swanctl.conf", "uptime_seconds": 5.0,
+            "ike_sas": [{
+                "name": "office", "state": "established", "peer": "right.example.org", "remote": "192.0.2.2:4500",
+                "proposal": "aes128gcm16-prfsha256-x25519", "age_seconds": 61.9, "rekey_in_seconds": 14_000.0,
+                "vips": ["10.98.0.1"], "dns": [],
+                "children": [{
+                    "name": "nets", "state": "installed", "protocol": "esp", "mode": "tunnel", "spi_in": "c1000001",
+                    "spi_out": "c2000002", "local_ts": ["10.1.0.0/16"], "remote_ts": ["10.2.0.0/16", "10.3.0.0/16"],
+                    "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
+                }],
+            }],
+            "ike_faults": {"icv-mismatch": 2},
+        });
+        let text = render(&answer);
+        for line in [
+            "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
+            "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
+            "  office.nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
+            "  virtual addresses from office: 10.98.0.1",
+            "  icv-mismatch  2",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
+        }
+        answer["ike_sas"] = json!([]);
+        answer["ike_faults"] = json!({});
+        let text = render(&answer);
+        assert!(
+            text.contains("IKE SAs\n  none\n") && !text.contains("Child SAs") && !text.contains("Faults")
+        );
     }
 }
