@@ -3,11 +3,11 @@
 use crate::Code;
 use crate::host::Host;
 use crate::types::{CHANGED, CLEAR, CONSUMED, DROPPED, Emit, PacketRef};
-use casemate_datapath::fragment::Fragments;
+use casemate_datapath::fragment::{self, Fragments};
 use casemate_datapath::reassembly::Reassembly;
 use casemate_datapath::{Direction, DropReason, Inbound, Outbound};
 use casemate_sa::Instant;
-use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
+use casemate_wire::ip;
 use casemate_wire::packet::Packet;
 use core::ffi::c_void;
 use core::slice;
@@ -64,7 +64,7 @@ impl Host {
             return CLEAR;
         }
         (place.start, place.len) = (packet.head_room(), packet.len());
-        if is_fragment(packet.data()) {
+        if ip::is_fragment(packet.data()) {
             return self.put_together(now, packet.data(), place);
         }
         self.datapath.clamp_mss(now, packet.data_mut(), Direction::Inbound);
@@ -113,14 +113,7 @@ impl Host {
         emit: Emit,
         context: *mut c_void,
     ) -> Result<(), Code> {
-        // RFC 791 section 3.2: what is cut is no longer marked as not to be.
-        if ip::version(packet) == Ok(IpVersion::V4)
-            && let Ok(mut ip) = Ipv4::parse(&mut *packet)
-            && ip.df()
-        {
-            ip.set_df(false);
-            ip.fill_checksum();
-        }
+        fragment::permit(packet);
         self.next_ident = self.next_ident.wrapping_add(1);
         let mtu = mtu.min(self.fragment.len());
         let mut fragments = Fragments::new(packet, mtu, self.next_ident).map_err(|_| Code::Cut)?;
@@ -129,16 +122,5 @@ impl Host {
             unsafe { emit(context, self.fragment.as_ptr(), len) };
         }
         if fragments.is_finished() { Ok(()) } else { Err(Code::Cut) }
-    }
-}
-
-/// Whether an IP packet is a fragment of another one.
-fn is_fragment(packet: &[u8]) -> bool {
-    match ip::version(packet) {
-        Ok(IpVersion::V4) => Ipv4::parse(packet).is_ok_and(|ip| ip.is_fragment()),
-        Ok(IpVersion::V6) => Ipv6::parse(packet)
-            .and_then(|ip| ip.chain())
-            .is_ok_and(|chain| chain.fragment.is_some_and(|fragment| !fragment.is_atomic())),
-        Err(_) => false,
     }
 }

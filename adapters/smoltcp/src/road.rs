@@ -7,11 +7,11 @@ use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
 use casemate_crypto::Rng;
-use casemate_datapath::fragment::Fragments;
+use casemate_datapath::fragment::{self, Fragments};
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, Sealed, TAIL_ROOM};
 use casemate_sa::{Instant, Limits};
-use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
+use casemate_wire::ip::{self, IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use core::ops::Range;
 use core::slice;
@@ -211,13 +211,7 @@ impl Road {
             }
             return;
         };
-        // RFC 791 section 3.2: what is cut is no longer marked as not to be.
-        if let (IpVersion::V4, Ok(mut ip)) = (version, Ipv4::parse(packet.data_mut()))
-            && ip.df()
-        {
-            ip.set_df(false);
-            ip.fill_checksum();
-        }
+        fragment::permit(packet.data_mut());
         self.emit_fragments(device, now, (link, version), packet.data(), mtu.min(self.link_mtu));
     }
 
@@ -273,7 +267,7 @@ impl Road {
         };
         let at = link.len();
         let mut size = len.checked_sub(at)?;
-        if is_fragment(buffer.get(at..len)?) {
+        if ip::is_fragment(buffer.get(at..len)?) {
             size = put_together(
                 &mut self.arrivals,
                 self.endpoint.datapath_mut(),
@@ -293,7 +287,7 @@ impl Road {
             Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => return None,
         }
         let (mut at, mut size) = (packet.head_room(), packet.len());
-        if is_fragment(packet.data()) {
+        if ip::is_fragment(packet.data()) {
             size = put_together(&mut self.admitted, datapath, now, (&mut *buffer, at), size)?;
         }
         let end = at.checked_add(size)?;
@@ -306,17 +300,6 @@ impl Road {
 
     fn note(&mut self, now: Instant, reason: DropReason, packet: &[u8]) {
         self.endpoint.datapath_mut().note_drop(now, reason, packet);
-    }
-}
-
-/// Whether an IP packet is a fragment of another one.
-fn is_fragment(packet: &[u8]) -> bool {
-    match ip::version(packet) {
-        Ok(IpVersion::V4) => Ipv4::parse(packet).is_ok_and(|ip| ip.is_fragment()),
-        Ok(IpVersion::V6) => Ipv6::parse(packet)
-            .and_then(|ip| ip.chain())
-            .is_ok_and(|chain| chain.fragment.is_some_and(|fragment| !fragment.is_atomic())),
-        Err(_) => false,
     }
 }
 

@@ -51,6 +51,18 @@ impl fmt::Display for CannotFragment {
 
 impl core::error::Error for CannotFragment {}
 
+/// Takes the DF bit of an IPv4 packet away, so that it may be cut: for whoever knows that its sender left cutting to him, whatever the
+/// bit says (RFC 791 section 3.2).
+pub fn permit(packet: &mut [u8]) {
+    if ip::version(packet) == Ok(IpVersion::V4)
+        && let Ok(mut ip) = Ipv4::parse(packet)
+        && ip.df()
+    {
+        ip.set_df(false);
+        ip.fill_checksum();
+    }
+}
+
 /// The fragments of one packet, one by one.
 #[derive(Debug, Clone)]
 pub struct Fragments<'p> {

@@ -29,6 +29,17 @@ pub fn version(packet: &[u8]) -> Result<IpVersion, Malformed> {
     }
 }
 
+/// Whether an IP packet is a fragment of another one. What does not parse is none, nor is an atomic fragment (RFC 6946).
+pub fn is_fragment(packet: &[u8]) -> bool {
+    match version(packet) {
+        Ok(IpVersion::V4) => Ipv4::parse(packet).is_ok_and(|ip| ip.is_fragment()),
+        Ok(IpVersion::V6) => Ipv6::parse(packet)
+            .and_then(|ip| ip.chain())
+            .is_ok_and(|chain| chain.fragment.is_some_and(|fragment| !fragment.is_atomic())),
+        Err(_) => false,
+    }
+}
+
 /// Protocol numbers (IANA "Protocol Numbers"), as in IPv4's protocol and IPv6's next header field.
 pub mod proto {
     /// IPv6 Hop-by-Hop Options.
@@ -83,5 +94,22 @@ mod tests {
         assert_eq!(version(&[0x60, 1]), Ok(IpVersion::V6));
         assert!(version(&[0x50]).is_err());
         assert!(version(&[]).is_err());
+    }
+
+    #[test]
+    fn fragments_are_told_from_whole_packets() {
+        let mut v4 = [0; 28];
+        (v4[0], v4[3], v4[8], v4[9]) = (0x45, 28, 64, 17);
+        for (field, expected) in [([0, 0], false), ([0x40, 0], false), ([0x20, 0], true), ([0, 1], true)] {
+            v4[6..8].copy_from_slice(&field);
+            assert_eq!(is_fragment(&v4), expected, "{field:?}");
+        }
+        let mut v6 = [0; 56];
+        (v6[0], v6[5], v6[6], v6[40]) = (0x60, 16, proto::FRAGMENT, 17);
+        for (field, expected) in [([0, 0], false), ([0, 1], true), ([0, 8], true)] {
+            v6[42..44].copy_from_slice(&field);
+            assert_eq!(is_fragment(&v6), expected, "{field:?}");
+        }
+        assert!(!is_fragment(&[]) && !is_fragment(&v4[..10]) && !is_fragment(&[0x50; 40]));
     }
 }
