@@ -95,10 +95,12 @@ impl Admission<'_> {
 
     fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<(), DropReason> {
         self.check_selector(flow, trail)?;
-        match self.policies.lookup(flow) {
+        let tunnelled = self.came_through_tunnel(trail);
+        let found = if tunnelled { self.policies.lookup_tunnelled(flow) } else { self.policies.lookup(flow) };
+        match found {
             Lookup::Match(_, policy) => match &policy.action {
                 Action::Discard => Err(DropReason::PolicyDiscard),
-                Action::Bypass if self.came_through_tunnel(trail) => Err(DropReason::PolicyMismatch),
+                Action::Bypass if tunnelled => Err(DropReason::PolicyMismatch),
                 Action::Bypass => Ok(()),
                 Action::Protect(_) if trail.is_empty() => Err(DropReason::Unprotected),
                 Action::Protect(bundle) if self.satisfies(bundle, trail) => Ok(()),
@@ -107,7 +109,7 @@ impl Admission<'_> {
             Lookup::NeedsPorts => Err(DropReason::FragmentWithoutPorts),
             Lookup::NoMatch => match self.unmatched {
                 Unmatched::PassAll => Ok(()),
-                Unmatched::PassClear if !self.came_through_tunnel(trail) => Ok(()),
+                Unmatched::PassClear if !tunnelled => Ok(()),
                 Unmatched::PassClear | Unmatched::Discard => Err(DropReason::NoPolicy),
             },
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)]
 
 use casemate_crypto::{MacAlg, MacKind};
+use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Consumed, Direction, DropReason, Event, Inbound, SaId, Unmatched};
 use casemate_datapath_tests::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
@@ -466,6 +467,49 @@ fn a_policy_with_ports_wants_whole_datagrams_too() {
     ip.set_fragment(8, false);
     ip.fill_checksum();
     assert_eq!(link.a.send(&later), Sent::Reassemble);
+}
+
+/// A policy in front of the tunnel's looks at ports, which later fragments do not show (RFC 4301 section 7). If it is BYPASS it
+/// would admit nothing from a tunnel in any case, so it does not stop fragments that are not its own.
+#[test]
+fn fragments_pass_a_tunnel_behind_policies_with_ports() {
+    let spec = gcm_tunnel();
+    let (any, whole) = (AddrRange::ANY_V4, datagram(&spec, &[7; 3_000]));
+    let ike = |action| {
+        let selector =
+            Selector { proto: Some(17), dst_port: PortRange::single(500), ..Selector::between(any, any) };
+        Policy { selector, action, priority: 0 }
+    };
+    let fragments = |packet: &[u8]| {
+        let mut cut = Fragments::new(packet, 1_200, 1).unwrap();
+        let mut piece = [0; 1_200];
+        std::iter::from_fn(|| cut.next(&mut piece).map(|len| piece[..len].to_vec())).collect::<Vec<_>>()
+    };
+    let guarded = |action| {
+        let mut link = spec.build();
+        let tunnel = link.b.dp.policies(Direction::Inbound).next().unwrap().0;
+        let policy = link.b.dp.remove_policy(Direction::Inbound, tunnel).unwrap();
+        link.b.dp.add_policy(Direction::Inbound, ike(action)).unwrap();
+        link.b.dp.add_policy(Direction::Inbound, Policy { priority: 9, ..policy }).unwrap();
+        link
+    };
+    let mut link = guarded(Action::Bypass);
+    for fragment in fragments(&whole) {
+        let wire = link.a.send(&fragment).wire();
+        assert_eq!(link.b.receive(&wire), Received::Packet(fragment));
+    }
+    // What is its own is not admitted from the tunnel, whole or by its first fragment, so that it never gets together.
+    let own = packets::udp(spec.ends.inner.0, spec.ends.inner.1, (9, 500), &[7; 3_000], false);
+    for packet in [own.clone(), fragments(&own).remove(0)] {
+        let wire = link.a.send(&packet).wire();
+        link.b.must_drop(&wire, DropReason::PolicyMismatch);
+    }
+    // In clear a fragment might be its own, and might be what the tunnel's policy wants protected.
+    assert_eq!(link.b.receive(&fragments(&whole)[1]), Received::Other(Inbound::Reassemble));
+    // One that forbids might mean it.
+    let mut link = guarded(Action::Discard);
+    let wire = link.a.send(&fragments(&whole)[1]).wire();
+    link.b.must_drop(&wire, DropReason::FragmentWithoutPorts);
 }
 
 #[test]

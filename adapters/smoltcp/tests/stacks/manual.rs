@@ -346,6 +346,13 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         let mut spec = esp(Ends::tunnel(version, version), Mode::Tunnel);
         spec.limits = crate::host::LIMITS;
         let mut pair = Pair::new(&spec, Medium::Ip, 1_000);
+        // Behind housekeeping, whose policies look at ports.
+        let datapath = pair.b.device.endpoint_mut().datapath_mut();
+        let is_protecting = |policy: &Policy| matches!(policy.action, Action::Protect(_));
+        let tunnel =
+            datapath.policies(Direction::Inbound).find(|(_, policy)| is_protecting(policy)).unwrap().0;
+        let policy = datapath.remove_policy(Direction::Inbound, tunnel).unwrap();
+        datapath.add_policy(Direction::Inbound, Policy { priority: 9, ..policy }).unwrap();
         let socket = pair.b.udp(2_000);
         let mut peer = spec.build().a;
         let data: Vec<u8> = (0..5_000).map(|i| (i % 249) as u8).collect();

@@ -4,7 +4,7 @@
 //! know SAs. Bounded by the limit that it is built with; a full table refuses the newest policy.
 
 use super::hash::KeyedHash;
-use super::policy::Policy;
+use super::policy::{Action, Policy};
 use super::tuple::{Rule, TupleSpace};
 use crate::slab::{Full, Slab};
 use alloc::vec::Vec;
@@ -139,10 +139,23 @@ impl PolicyTable {
 
     /// The first policy in order of precedence that matches the flow.
     pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
+        self.first_of(flow, |policy| may_match(&policy.selector, flow))
+    }
+
+    /// The same for a flow that came through a tunnel, which BYPASS never admits: one that only may match, because a fragment shows
+    /// no ports, is passed over.
+    pub fn lookup_tunnelled(&self, flow: &FlowKey) -> Lookup<'_> {
+        self.first_of(flow, |policy| match policy.action {
+            Action::Bypass => policy.selector.matches(flow),
+            Action::Discard | Action::Protect(_) => may_match(&policy.selector, flow),
+        })
+    }
+
+    /// The first policy that decides.
+    fn first_of(&self, flow: &FlowKey, decides: impl Fn(&Policy) -> bool) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
-        let decides = |rule: &Rule| {
-            self.policies.slot(rule.slot).is_some_and(|stored| may_match(&stored.policy.selector, flow))
-        };
+        let decides =
+            |rule: &Rule| self.policies.slot(rule.slot).is_some_and(|stored| decides(&stored.policy));
         match space.first(&self.hash, flow, decides).and_then(|rule| self.named(rule)) {
             Some((id, policy)) if policy.selector.matches(flow) => Lookup::Match(id, policy),
             Some(_) => Lookup::NeedsPorts,
