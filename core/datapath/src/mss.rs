@@ -3,7 +3,7 @@
 //! A host whose stack knows nothing of SAs would send segments as long as its link takes, and each would have to be cut after
 //! protection. Telling both ends at the SYN is cheaper, and needs no ICMP.
 
-use crate::classify::{Classifier, Decision};
+use crate::classify::Decision;
 use crate::outbound::sealed_len;
 use crate::{Datapath, Direction, pmtu};
 use casemate_sa::Instant;
@@ -36,15 +36,7 @@ impl Datapath {
             Direction::Outbound => key,
             Direction::Inbound => answer_to(&key)?,
         };
-        let mut classifier = Classifier {
-            policies: &self.spd_out,
-            cache: &mut self.flows_out,
-            sad: &self.sad,
-            events: &mut self.events,
-            unmatched: self.unmatched,
-            epoch: self.epoch,
-        };
-        let chain = match classifier.decide(&flow) {
+        let chain = match self.decide(&flow) {
             Decision::Protect(chain) => chain,
             Decision::Bypass => return Some(self.link_mtu),
             Decision::Reassemble | Decision::Drop(_) | Decision::Acquire(_) => return None,

@@ -15,7 +15,7 @@ use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, esp, pmtu, tra
 use arrayvec::ArrayVec;
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode};
-use casemate_wire::flow::Overview;
+use casemate_wire::flow::{FlowKey, Overview};
 use casemate_wire::ip::Ipv6;
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
@@ -163,9 +163,9 @@ impl Datapath {
         }
     }
 
-    /// Classifies the packet and checks that its protected form fits the path.
+    /// What is to be done with outgoing packets of `flow`.
     #[inline]
-    fn first_step(&mut self, now: Instant, packet: &mut Packet<'_>, origin: Origin, step: &mut Step) {
+    pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
         let mut classifier = Classifier {
             policies: &self.spd_out,
             cache: &mut self.flows_out,
@@ -174,10 +174,16 @@ impl Datapath {
             unmatched: self.unmatched,
             epoch: self.epoch,
         };
+        classifier.decide(flow)
+    }
+
+    /// Classifies the packet and checks that its protected form fits the path.
+    #[inline]
+    fn first_step(&mut self, now: Instant, packet: &mut Packet<'_>, origin: Origin, step: &mut Step) {
         let Ok(overview) = Overview::of(packet.data()) else {
             return step.stop(DropReason::MalformedHeader);
         };
-        match classifier.decide(&overview.key) {
+        match self.decide(&overview.key) {
             Decision::Protect(chain) => {
                 (step.chain, step.header) = (Some(chain), Inner::from(&overview));
                 // Bytes behind the packet, such as a link's padding, are no part of it; transport mode would make payload of

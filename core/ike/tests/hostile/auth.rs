@@ -1,10 +1,9 @@
 //! IKE_AUTH of peers that are not who they say, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
 
 use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
-use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
-use casemate_crypto::SecretBytes;
+use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
 use casemate_ike::config::{Childless, IdPattern, Identity};
-use casemate_ike::{Down, Event, PeerFault, Settings, StateFault};
+use casemate_ike::{Down, Event, PeerFault, Settings, SharedKeys, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
 const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
@@ -136,10 +135,10 @@ fn a_proof_of_another_session() {
 #[test]
 fn cve_2024_2357_no_secret_leaves_nothing_behind() {
     let (mut attack, auth) = Attack::half_open(Pair::usual());
-    attack.pair.right.keys.0 = None;
+    attack.pair.right.keys = SharedKeys::new();
     refused_at(&mut attack, &auth, FAILED, "no-shared-key");
     let (mut attack, auth) = Attack::half_open(Pair::usual());
-    attack.pair.right.keys.0 = Some(SecretBytes::new(b"another key"));
+    attack.pair.right.keys = key(b"another key");
     refused_at(&mut attack, &auth, FAILED, "auth-mismatch");
 }
 

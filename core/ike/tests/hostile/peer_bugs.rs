@@ -2,10 +2,10 @@
 
 use crate::create_child::child_request;
 use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies};
-use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
-    PrfAlg, PrfKey, Provider, Providers, Rng, SecretBytes,
+    PrfAlg, PrfKey, Provider, Providers, Rng,
 };
 use casemate_ike::{Env, Event, Path, StateFault};
 use casemate_rustcrypto::RustCrypto;
@@ -231,7 +231,7 @@ fn cve_2016_3071_prfs_of_aes_with_keys_of_every_length() {
         for secret in [1, 7, 8, 15, 16, 17, 32, 33, 100] {
             let mut pair = with_prf(prf);
             for side in [&mut pair.left, &mut pair.right] {
-                side.keys.0 = Some(SecretBytes::new(&vec![7; secret]));
+                side.keys = key(&vec![7; secret]);
             }
             pair.left.initiate(pair.now);
             pair.run();

@@ -8,11 +8,10 @@
     reason = "a test may fail, and not every test needs all of it"
 )]
 
-use casemate_crypto::{Provider, Providers, PublicKey, Rng, SecretBytes, SignatureAlg};
-use casemate_ike::config::{AddrPattern, Child, Connection, Identity, Lifespan};
+use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
+use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Lifespan};
 use casemate_ike::{
-    AuthorityHash, ChildUp, Credentials, Down, Env, Event, Host, Ike, NotTrusted, OwnKey, Path,
-    PeerCertificates, Settings, TrafficTemplate, Transmit,
+    ChildUp, Down, Env, Event, Host, Ike, Path, Settings, SharedKeys, TrafficTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::collections::{BTreeMap, VecDeque};
@@ -49,42 +48,9 @@ impl Rng for Dice {
     }
 }
 
-/// One key for everybody, or none.
-pub(crate) struct Keys(pub(crate) Option<SecretBytes>);
-
-impl Credentials for Keys {
-    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
-        self.0.as_ref()
-    }
-
-    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        None
-    }
-
-    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        vec![]
-    }
-
-    fn peer_key(
-        &self,
-        _: &Connection,
-        _: &PeerCertificates<'_>,
-        _: &Providers<'_>,
-    ) -> Result<PublicKey, NotTrusted> {
-        Err(NotTrusted)
-    }
-
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
-        true
-    }
-
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
-        &[]
-    }
-
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
-        false
-    }
+/// One key for everybody.
+pub(crate) fn key(bytes: &[u8]) -> SharedKeys {
+    SharedKeys::new().with(IdPattern::Any, SecretBytes::new(bytes))
 }
 
 /// SPIs, and nothing else.
@@ -120,7 +86,7 @@ impl Host for Spis {
 pub(crate) struct Side {
     pub(crate) ike: Ike,
     pub(crate) addr: IpAddr,
-    pub(crate) keys: Keys,
+    pub(crate) keys: SharedKeys,
     pub(crate) host: Spis,
     pub(crate) dice: Dice,
     pub(crate) events: Vec<Event>,
@@ -140,7 +106,7 @@ impl Side {
         Self {
             ike,
             addr: addr.parse().unwrap(),
-            keys: Keys(Some(SecretBytes::new(b"a key that both have"))),
+            keys: key(b"a key that both have"),
             host: Spis::default(),
             dice: Dice(seed),
             events: vec![],
