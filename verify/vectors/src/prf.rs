@@ -4,6 +4,11 @@
 use crate::check::{key, same};
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{PrfAlg, PrfError, PrfKey, Provider, Providers, prf_plus};
 
 const FILES: [(&str, &str, PrfAlg, &str); 6] = [
