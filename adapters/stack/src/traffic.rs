@@ -246,7 +246,8 @@ pub(crate) fn poll(
         }
         Entry::Datagrams { socket } => {
             let socket = world.sockets.get::<udp::Socket<'_>>(*socket);
-            Readiness { read: socket.can_recv(), write: socket.can_send() }
+            // Room for one of any length is certain only when all others have gone.
+            Readiness { read: socket.can_recv(), write: socket.send_queue() == 0 }
         }
     };
     let wanted = Readiness { read: ready.read && interest.read, write: ready.write && interest.write };

@@ -27,7 +27,8 @@ fn datagrams_keep_their_length_and_their_sender() {
             assert_eq!(received, data);
         }
         // Cut to what is asked for.
-        right.ask(&mut place, Call::SendTo { socket, to: SocketAddr::new(addr, 5_000) }, &pattern(100, 3));
+        let to = SocketAddr::new(addr, 5_000);
+        assert!(right.ask(&mut place, Call::SendTo { socket, to }, &pattern(100, 3)).0.is_ok());
         let receive = Call::Receive { socket: well_known, most: 10, patient: true };
         assert_eq!(left.ask(&mut place, receive, &[]).1, pattern(100, 3)[..10]);
     }
@@ -68,7 +69,8 @@ fn a_datagram_waits_until_all_of_it_finds_room() {
     let mut one = place.admit(Grant::none());
     let socket = one.open(&mut place, Call::Bind { local: Some(V4), port: 5_000 });
     for n in 0..4u8 {
-        one.ask(&mut place, Call::SendTo { socket, to: SocketAddr::new(V4, 5_000) }, &[n; 400]);
+        let to = SocketAddr::new(V4, 5_000);
+        assert!(one.ask(&mut place, Call::SendTo { socket, to }, &[n; 400]).0.is_ok());
     }
     // The ring of answers holds 1,024 bytes: two of these, and then it is full until somebody reads.
     let receive = Call::Receive { socket, most: 1_000, patient: true };

@@ -28,7 +28,7 @@ fn word(dice: &mut Dice) -> u64 {
         0 => dice.roll(),
         1 => dice.roll() % 600,
         2 => (dice.roll() % 1_200) | (dice.roll() % 12) << 32,
-        _ => dice.roll() % 12 | (dice.roll() & 0x8300) | dice.roll() % 4 << 32,
+        _ => (dice.roll() % 12) | (dice.roll() & 0x8300) | ((dice.roll() % 4) << 32),
     }
 }
 

@@ -116,7 +116,7 @@ fn a_handle_of_another_application_means_nothing() {
     let out = one.connect(&mut place, SocketAddr::new(V4, 7_000));
     let into = one.accept(&mut place, listener);
     let datagrams = one.open(&mut place, Call::Bind { local: None, port: 5_000 });
-    one.ask(&mut place, Call::Send { socket: out }, b"for one alone");
+    assert!(one.ask(&mut place, Call::Send { socket: out }, b"for one alone").0.is_ok());
     let most = 100;
     for socket in [listener, out, into, datagrams, Handle(77), Handle(u32::MAX)] {
         let interest = casemate_rings::Readiness { read: true, write: true };

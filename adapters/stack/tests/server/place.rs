@@ -61,7 +61,9 @@ impl Place {
     }
 
     pub(crate) fn rounds(&mut self, count: usize) {
-        (0..count).for_each(|_| drop(self.round()));
+        for _ in 0..count {
+            self.round();
+        }
     }
 
     pub(crate) fn end(&mut self, application: &Application) {
