@@ -1,6 +1,6 @@
 //! A host: the data path, and what it needs around it. Safe Rust; `api` is its door for C.
 
-use crate::costs::{HOUSEKEEPING, costs, limits, of_one_more};
+use crate::costs::{HOUSEKEEPING, arrivals, costs, limits, of_one_more};
 use crate::random::CallersRandom;
 use crate::types::{self, Random, Setup};
 use crate::{Code, memory};
@@ -22,6 +22,8 @@ const LEAST_MTU: usize = 576;
 pub struct Host {
     pub(crate) datapath: Datapath,
     pub(crate) rng: CallersRandom,
+    /// Of packets as they come from the wire, if the stack leaves that to us.
+    pub(crate) arrivals: Option<Reassembler>,
     /// Of packets that an SA delivered and that were cut before they were protected.
     pub(crate) admitted: Reassembler,
     /// A fragment on its way out.
@@ -30,6 +32,8 @@ pub struct Host {
     /// When datagrams were given up last.
     pub(crate) expired: Instant,
     policies: usize,
+    /// Whether what no policy names passes.
+    passes_unmatched: bool,
 }
 
 impl Host {
@@ -51,11 +55,16 @@ impl Host {
         Ok(Self {
             datapath: Datapath::new(config),
             rng,
+            arrivals: match arrivals(&setup.tables)? {
+                0 => None,
+                slots => Some(Reassembler::new(slots, limits.reassembly_bytes)),
+            },
             admitted: Reassembler::new(limits.reassemblies, limits.reassembly_bytes),
             fragment: vec![0; mtu].into(),
             next_ident: u32::from_be_bytes(ident),
             expired: Instant::ZERO,
             policies: 0,
+            passes_unmatched: unmatched == Unmatched::PassClear,
         })
     }
 
@@ -99,6 +108,15 @@ impl Host {
         casemate::housekeeping(&mut self.datapath)?;
         self.policies = self.policies.saturating_add(HOUSEKEEPING);
         Ok(())
+    }
+
+    /// Whether every packet passes as it is.
+    pub(crate) fn is_idle(&self) -> bool {
+        let has_policy = |direction| self.datapath.policies(direction).next().is_some();
+        self.passes_unmatched
+            && self.datapath.sas().next().is_none()
+            && !has_policy(Direction::Outbound)
+            && !has_policy(Direction::Inbound)
     }
 
     /// How many packets were dropped for the reason of this number, and its name.
