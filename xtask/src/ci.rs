@@ -2,9 +2,9 @@
 
 use crate::failure::Result;
 use crate::stages::Stages;
-use crate::{firmware, layers, licences, shell, sizes, test};
+use crate::{firmware, layers, licences, lines, shell, test};
 
-pub(crate) const ABOUT: &str = "Run what CI runs: format, layers, sizes, licences, clippy, docs, then `test`
+pub(crate) const ABOUT: &str = "Run what CI runs: format, layers, lines, licences, clippy, docs, then `test`
 Every stage runs, whatever failed before it; the summary at the end names stages, times and failures.";
 
 /// Runs all stages.
@@ -12,7 +12,7 @@ pub(crate) fn run(_: &[String]) -> Result {
     let mut stages = Stages::new();
     stages.run("format", || shell::run_cargo(&["fmt", "--all", "--check"]));
     stages.run("layers", || layers::run(&[]));
-    stages.run("sizes", || sizes::run(&[]));
+    stages.run("lines", || lines::run(&[]));
     stages.run("licences", || licences::run(&[]));
     stages.run("clippy", || {
         shell::run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])

@@ -11,12 +11,12 @@ mod fuzz;
 mod interop;
 mod layers;
 mod licences;
+mod lines;
 mod lwip;
 mod metadata;
 mod packages;
 mod purity;
 mod shell;
-mod sizes;
 mod sources;
 mod spdx;
 mod stages;
@@ -37,7 +37,7 @@ const TASKS: &[Task] = &[
     Task { name: "test", arguments: "", about: test::ABOUT, run: test::run },
     Task { name: "ci", arguments: "", about: ci::ABOUT, run: ci::run },
     Task { name: "layers", arguments: "", about: layers::ABOUT, run: layers::run },
-    Task { name: "sizes", arguments: "", about: sizes::ABOUT, run: sizes::run },
+    Task { name: "lines", arguments: "", about: lines::ABOUT, run: lines::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "", about: lwip::ABOUT, run: lwip::run },
     Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
@@ -118,6 +118,6 @@ mod tests {
     #[test]
     fn unknown_tasks_and_needless_arguments_are_refused() {
         assert!(dispatch(&["nonsense".into()]).is_err());
-        assert!(dispatch(&["sizes".into(), "surplus".into()]).is_err());
+        assert!(dispatch(&["lines".into(), "surplus".into()]).is_err());
     }
 }

@@ -8,7 +8,7 @@ mod assembly;
 mod config;
 mod control;
 mod direction;
-mod lines;
+pub mod lines;
 mod logbook;
 mod steward;
 mod tables;

@@ -8,7 +8,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
 
 /// The page: 3,500 bytes, as in the paper of the PC without an operating system.
-pub(crate) const PAGE: &[u8] = include_bytes!("page.html");
+pub const PAGE: &[u8] = include_bytes!("page.html");
 
 const PORT: u16 = 80;
 /// Connections at once.
@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The server.
-pub(crate) struct Http {
+pub struct Http {
     connections: Vec<Connection>,
     served: u64,
 }
@@ -41,7 +41,8 @@ struct Connection {
 }
 
 impl Http {
-    pub(crate) fn open(sockets: &mut SocketSet<'static>) -> Self {
+    /// Opens it at port 80.
+    pub fn open(sockets: &mut SocketSet<'static>) -> Self {
         let mut place = || {
             let mut socket =
                 Socket::new(SocketBuffer::new(vec![0; HEAD]), SocketBuffer::new(vec![0; ANSWERS]));
@@ -54,12 +55,12 @@ impl Http {
     }
 
     /// Answers that were given.
-    pub(crate) const fn served(&self) -> u64 {
+    pub const fn served(&self) -> u64 {
         self.served
     }
 
     /// One turn: every connection goes on as far as it can.
-    pub(crate) fn serve(&mut self, sockets: &mut SocketSet<'_>) {
+    pub fn serve(&mut self, sockets: &mut SocketSet<'_>) {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             if !socket.is_open() {

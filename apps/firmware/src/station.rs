@@ -1,5 +1,6 @@
 //! The machine's work: a stack over a guarded device, and tasks that take turns.
 
+use crate::bulk::Bulk;
 use crate::config::{Config, Protection};
 use crate::http::Http;
 use crate::{keys, lines};
@@ -30,6 +31,9 @@ const LIMITS: Limits = Limits {
     reassemblies: 4,
     reassembly_bytes: 65_535,
 };
+
+/// Buffers of the services for bytes by the thousand.
+const BULK: usize = 16_384;
 
 /// Events of the data path that are told in one round.
 const EVENTS: usize = 8;
@@ -70,6 +74,7 @@ pub struct Station<D: Exchange> {
     sockets: SocketSet<'static>,
     ike: Option<IkeSockets>,
     http: Http,
+    bulk: Bulk,
 }
 
 impl<D: Exchange> Station<D> {
@@ -92,8 +97,8 @@ impl<D: Exchange> Station<D> {
         let mut interface = Interface::new(settings, &mut device, now);
         set_addresses(&mut interface, config)?;
         let mut sockets = SocketSet::new(vec![]);
-        let http = Http::open(&mut sockets);
-        let mut station = Self { device, interface, sockets, ike: None, http };
+        let (http, bulk) = (Http::open(&mut sockets), Bulk::open(&mut sockets, BULK));
+        let mut station = Self { device, interface, sockets, ike: None, http, bulk };
         station.open_ike(config, now)?;
         Ok(station)
     }
@@ -115,6 +120,7 @@ impl<D: Exchange> Station<D> {
     pub fn round(&mut self, now: Instant, mut tell: impl FnMut(String)) {
         self.interface.poll(now, &mut self.device, &mut self.sockets);
         self.http.serve(&mut self.sockets);
+        self.bulk.serve(&mut self.sockets);
         match &mut self.ike {
             Some(ike) => {
                 ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, |notice| {

@@ -1,7 +1,7 @@
 //! Pseudorandom functions of IKE and `prf+` (IANA "IKEv2 Parameters", transform type 2; RFC 7296 section 2.13).
 //!
 //! Every PRF here is the untruncated MAC of the same name with its own rule for keys of other lengths, so a provider has the
-//! PRFs of the MACs that it has: [`Provider::prf`](crate::Provider::prf) makes one from the other. IKE calls this a few times
+//! PRFs of the MACs that it has: [`Providers::prf`](crate::Providers::prf) makes one from the other. IKE calls this a few times
 //! for each exchange and never for a packet of ESP, so it may allocate.
 
 use crate::{KeyError, MAX_TAG, MacAlg, MacJob, MacKey, MacKind, Outcome, SecretBytes, Tag};

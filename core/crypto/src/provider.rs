@@ -72,13 +72,19 @@ pub trait Provider: Sync {
     fn name(&self) -> &'static str;
 
     /// A combined-mode key; `key` is without the salt.
-    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError>;
+    fn aead(&self, _alg: AeadAlg, _key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
 
     /// A cipher key; for AES-CTR without the nonce.
-    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError>;
+    fn cipher(&self, _alg: CipherAlg, _key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
 
     /// A MAC key; for AES-GMAC without the salt.
-    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError>;
+    fn mac(&self, _alg: MacAlg, _key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        Err(KeyError::Unsupported)
+    }
 
     /// A cipher and MAC fused by the provider, where it can do better than one after the other.
     fn etm(
@@ -91,9 +97,10 @@ pub trait Provider: Sync {
         Err(KeyError::Unsupported)
     }
 
-    /// A PRF key of any length (RFC 7296 section 2.13). Unless the provider knows better, made of the MAC of the same name.
-    fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
-        prf::from_mac(alg, key, |alg, key| self.mac(alg, key))
+    /// A PRF key of any length (RFC 7296 section 2.13), where the provider knows better than to make it of its MAC of the same
+    /// name, as [`Providers::prf`] does.
+    fn prf(&self, _alg: PrfAlg, _key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
+        Err(KeyError::Unsupported)
     }
 
     /// Our side of a key exchange, its private value drawn from `rng`. Made with [`KexMethod::draw_private`], so that the same
@@ -175,9 +182,12 @@ impl Providers<'_> {
         Ok(Box::new(EncryptThenMac::new(cipher, mac)))
     }
 
-    /// See [`Provider::prf`].
+    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name.
     pub fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
-        self.first(|p| p.prf(alg, key))
+        match self.first(|p| p.prf(alg, key)) {
+            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.first(|p| p.mac(alg, key))),
+            decided => decided,
+        }
     }
 
     /// See [`Provider::kex`].

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod children;
+mod connection_keys;
 mod endpoint;
 mod host;
 mod housekeeping;
@@ -26,6 +27,7 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::Ike;
+pub use connection_keys::{Authorities, ConnectionKeys, Keys, OwnProof, PeerProof, Refusal, peer_name};
 pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
 pub use housekeeping::housekeeping;

@@ -38,6 +38,20 @@ where
     Ok(Box::new(Cbc(init::<A>(key)?)))
 }
 
+/// An AES-CBC key for the cipher `A`, without the code that works on several packets at once.
+pub(crate) fn packet_by_packet<A>(key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError>
+where
+    A: BlockSizeUser<BlockSize = U16>
+        + BlockCipherEncrypt
+        + BlockCipherDecrypt
+        + KeyInit
+        + Send
+        + Sync
+        + 'static,
+{
+    Ok(Box::new(Cbc(init::<A>(key)?)))
+}
+
 impl<A> CipherKey for Cbc<A>
 where
     A: BlockSizeUser<BlockSize = U16> + BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync,

@@ -27,7 +27,15 @@ where
     match icv {
         8 => combined::key::<AesGcm<A, U12, U8>>(key),
         12 => combined::key::<AesGcm<A, U12, U12>>(key),
-        16 => combined::key::<AesGcm<A, U12, U16>>(key),
+        16 => whole_icv::<A>(key),
         _ => Err(KeyError::Unsupported),
     }
+}
+
+/// An AES-GCM key with the ICV of 16 bytes, for the cipher `A`.
+pub(crate) fn whole_icv<A>(key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError>
+where
+    A: BlockSizeUser<BlockSize = U16> + BlockCipherEncrypt + KeyInit + Send + Sync + 'static,
+{
+    combined::key::<AesGcm<A, U12, U16>>(key)
 }

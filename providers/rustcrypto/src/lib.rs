@@ -28,9 +28,14 @@ mod mac;
 mod modp;
 mod provider;
 mod signature;
+mod single;
 #[cfg(test)]
 mod wiped;
 mod x25519;
 mod xcbc;
 
 pub use provider::{RUSTCRYPTO, RustCrypto};
+pub use single::{
+    AES_128_CBC, AES_128_GCM, AES_256_CBC, AES_256_GCM, CHACHA20_POLY1305, ECP_P256, HMAC_SHA1, HMAC_SHA256,
+    HMAC_SHA384, HMAC_SHA512, SHA1, X25519,
+};

@@ -25,7 +25,8 @@ pub(crate) fn hash(alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
     }
 }
 
-fn digest_of<D: digest::Digest>(alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+/// As [`hash`], with the function that is `alg`.
+pub(crate) fn digest_of<D: digest::Digest>(alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
     let state = parts.iter().fold(D::new(), |state, part| state.chain_update(part));
     let digest = state.finalize();
     Digest::of(alg, |out| {

@@ -1,5 +1,7 @@
 //! One end: a data path and a buffer.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{
     Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, Sealed, TAIL_ROOM, Unmatched,

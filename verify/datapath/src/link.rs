@@ -1,6 +1,8 @@
 //! Two hosts with mirrored SAs and policies.
 
 use crate::{Host, PROVIDERS};
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaId, Unmatched};
 use casemate_sa::{

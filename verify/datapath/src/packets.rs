@@ -1,5 +1,7 @@
 //! IP packets to send through.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_wire::ip::proto;
 use casemate_wire::ip::v4::{Ipv4, Ipv4Header};
 use casemate_wire::ip::v6::Ipv6Header;

@@ -1,5 +1,7 @@
 //! Every suite, with keys that differ in every byte.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
 use casemate_sa::Transform;
 

@@ -5,7 +5,7 @@ use crate::plan::{Plan, Shape, Trouble, Weather};
 use crate::style::{Layout, Protection, Style, VirtualAddrs};
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, KexMethod, KexSecret, KeyError,
-    MacAlg, MacKey, Outcome, PrfAlg, PrfKey, Provider, Rng,
+    MacAlg, MacKey, Outcome, Provider, Rng,
 };
 use casemate_datapath::Unmatched;
 use casemate_ike::config::{Connection, Fragmentation, Pool, Unique};
@@ -213,10 +213,6 @@ impl Provider for Wrapped {
         mac_key: &[u8],
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         RUSTCRYPTO.etm(cipher, key, mac, mac_key)
-    }
-
-    fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
-        RUSTCRYPTO.prf(alg, key)
     }
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {

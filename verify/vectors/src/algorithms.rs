@@ -1,5 +1,7 @@
 //! Every algorithm that `casemate-crypto` can name.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind};
 
 /// All combined-mode ciphers.

@@ -1,6 +1,11 @@
 //! One vector against one provider, forwards, backwards and forged.
 
 use crate::report::Family;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, KeyError, MacAlg, MacJob, MacKey, NotAnAlgorithm, Outcome,
     Provider, Tag,
@@ -204,7 +209,7 @@ pub(crate) fn field<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 /// An error that says what was expected.
-pub(crate) fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
+pub(crate) fn same<T: PartialEq + core::fmt::Debug + ?Sized>(
     what: &str,
     got: &T,
     expected: &T,

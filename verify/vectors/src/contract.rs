@@ -3,12 +3,17 @@
 use crate::algorithms::{aeads, ciphers, macs};
 use crate::check::{key, same};
 use crate::report::{Family, Report};
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
     MacKind, Outcome, Provider, Providers, Tag,
 };
-use std::fmt::{self, Display};
-use std::ops::Range;
+use core::fmt::{self, Display};
+use core::ops::Range;
 
 /// Runs the checks for every algorithm of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {

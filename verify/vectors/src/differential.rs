@@ -9,11 +9,16 @@ use crate::kex_contract;
 use crate::random::Random;
 use crate::report::{Family, Report};
 use crate::signature_contract;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
     Outcome, Provider, Providers, Tag,
 };
-use std::fmt::Display;
+use core::fmt::Display;
 
 const BATCHES: [usize; 6] = [1, 2, 3, 8, 17, 40];
 /// Compares `a` and `b` on every algorithm that both have; a case is one batch. The same seed gives the same work.
@@ -207,7 +212,7 @@ struct Etm {
     iv: [u8; 16],
     mac_nonce: [u8; 12],
     data: Vec<u8>,
-    text: std::ops::Range<usize>,
+    text: core::ops::Range<usize>,
     tag: Tag,
 }
 

@@ -4,6 +4,12 @@ use crate::check::{key, same};
 use crate::kex::{Script, refused, shown};
 use crate::random::Random;
 use crate::report::{Family, Report};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Provider};
 
 /// Checks every method of the provider.

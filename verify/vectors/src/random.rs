@@ -1,5 +1,6 @@
 //! The random work of the differential test.
 
+use alloc::vec::Vec;
 use casemate_crypto::CipherAlg;
 
 const LONGEST: usize = 9000;

@@ -1,7 +1,10 @@
 //! What a suite did: per family the cases that ran, those skipped with their reason, and the failures.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
 /// One vector file or group of checks, run on one provider.
 #[derive(Debug)]
@@ -61,7 +64,8 @@ impl Report {
     /// Prints the report, then panics if a case failed, or if the families of which something ran and their numbers of
     /// cases are not exactly `expected`.
     pub fn assert(&self, expected: &[(&str, usize)]) {
-        println!("{self}");
+        #[cfg(feature = "std")]
+        std::println!("{self}");
         let failures = self.failures();
         let shown: Vec<_> = failures.iter().take(20).collect();
         assert!(failures.is_empty(), "{} failures, the first of them: {shown:#?}", failures.len());

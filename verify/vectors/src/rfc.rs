@@ -4,6 +4,7 @@ use crate::cavp::{cipher_case, mac_case};
 use crate::check::{self, AeadCase};
 use crate::report::{Family, Report};
 use crate::rsp::{hex, records};
+use alloc::format;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacKind, Provider};
 use serde_json::Value;
 

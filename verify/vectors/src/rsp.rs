@@ -1,6 +1,10 @@
 //! NIST's `.rsp` format and its kin: paragraphs of `Name = hex` lines, `[Name = value]` headings, `#` comments.
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// One paragraph. A name that it lacks is looked up among those of the paragraphs and headings before it.
 pub(crate) struct Record {

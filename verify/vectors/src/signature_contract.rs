@@ -5,6 +5,12 @@ use crate::random::Random;
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
 use casemate_crypto::{
     Curve, HashAlg, KeyError, KeyLimits, MAX_RSA_BITS, PrivateKey, Provider, PublicKey, PublicParts, Rng,
     SignatureAlg, SignatureError, SigningKey, ecdsa_to_fixed,

@@ -2,7 +2,7 @@
 
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, KexError, KexMethod, KexSecret, KeyError, MacAlg, MacKey, PrfAlg,
-    PrfError, PrfKey, PrfOutput, Provider, Rng, SecretBytes,
+    PrfError, PrfKey, PrfOutput, Provider, Providers, Rng, SecretBytes,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{conformance, differential};
@@ -60,7 +60,7 @@ impl Provider for Faulty {
             Fault::PaddedKey if alg == PrfAlg::AesCmac && key.len() < 16 => key.resize(16, 0),
             _ => {}
         }
-        Ok(Box::new(FaultyPrf(self.0, RUSTCRYPTO.prf(alg, &key)?)))
+        Ok(Box::new(FaultyPrf(self.0, Providers(&[&RUSTCRYPTO]).prf(alg, &key)?)))
     }
 
     /// One method of each kind: the suite runs once for each fault.

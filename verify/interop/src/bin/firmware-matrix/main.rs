@@ -11,7 +11,6 @@
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;
-mod client;
 mod gateway;
 mod machine;
 mod run;
@@ -34,25 +33,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["fetch", address] => client::fetch(address),
-        ["requests", address, seconds] => client::requests(address, seconds),
-        words => return matrix(words),
-    };
-    match done {
-        Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            println!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn matrix(words: &[&str]) -> ExitCode {
-    match options(words).and_then(|(places, filter)| all(&places, &filter)) {
+    match options(&words).and_then(|(places, filter)| all(&places, &filter)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -15,6 +15,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const MEASURE: &str = "2";
 /// Sizes of echo requests: short ones, and up to many times the MTU.
 const SIZES: &str = "1-40 1400 1472 3000 8000";
+/// Bytes over TCP, to the echo service and back, and to the discard service.
+const BULK: &str = "100000";
 
 /// Programs, the image, and where files may be left.
 pub(crate) struct Places {
@@ -90,30 +92,23 @@ fn exchange(
     if let Some(gateway) = gateway {
         gateway.establish(netns, case, &places.casemate)?;
     }
-    probe(case, places, netns, "56")?;
+    ask(case, places, netns, "ping", "56")?;
     let first_answer = start.elapsed();
-    probe(case, places, netns, SIZES)?;
-    let page = client(netns, &["fetch", case.family.firmware()])?;
+    ask(case, places, netns, "ping", SIZES)?;
+    let page = ask(case, places, netns, "page", "1")?;
+    ask(case, places, netns, "tcp", BULK)?;
+    ask(case, places, netns, "discard", BULK)?;
     let rate = |text: String| text.parse::<f64>().map_err(Error::in_front(text));
-    let requests = if case.measures {
-        Some(client(netns, &["requests", case.family.firmware(), MEASURE]).and_then(rate)?)
-    } else {
-        None
-    };
+    let requests =
+        if case.measures { Some(ask(case, places, netns, "rate", MEASURE).and_then(rate)?) } else { None };
     Ok(Outcome { first_answer, page, wire: Wire::default(), requests })
 }
 
-/// Echo requests of these sizes, each of which has to be answered.
-fn probe(case: &Case, places: &Places, netns: &Netns, sizes: &str) -> Result<()> {
-    let words: Vec<&str> =
-        ["ping", case.family.ours(), case.family.firmware()].into_iter().chain(sizes.split(' ')).collect();
-    demand("ping", run(netns, LIMIT, &places.probe, &words)?).map(drop)
-}
-
-/// This program in the namespace.
-fn client(netns: &Netns, words: &[&str]) -> Result<String> {
-    let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
-    demand(words.first().unwrap_or(&""), run(netns, LIMIT, program, words)?)
+/// `probe COMMAND` from our address to the firmware's, with what else it wants to know.
+fn ask(case: &Case, places: &Places, netns: &Netns, command: &str, rest: &str) -> Result<String> {
+    let words = [command, case.family.ours(), case.family.firmware()];
+    let words: Vec<&str> = words.into_iter().chain(rest.split(' ')).collect();
+    demand(command, run(netns, LIMIT, &places.probe, &words)?)
 }
 
 fn demand(what: &str, output: casemate_interop::Output) -> Result<String> {
@@ -123,8 +118,8 @@ fn demand(what: &str, output: casemate_interop::Output) -> Result<String> {
 
 /// Now that nobody protects packets on our side, the firmware must not answer them.
 fn demand_silence(case: &Case, places: &Places, netns: &Netns) -> Result<()> {
-    match probe(case, places, netns, "56") {
-        Ok(()) if case.is_protected() => Err(Error::new("clear text was answered")),
+    match ask(case, places, netns, "ping", "56") {
+        Ok(_) if case.is_protected() => Err(Error::new("clear text was answered")),
         Err(error) if !case.is_protected() => Err(error),
         _ => Ok(()),
     }

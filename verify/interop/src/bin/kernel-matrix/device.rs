@@ -7,22 +7,15 @@ use crate::peer::Peer;
 use crate::xfrm::{self, Side};
 use casemate_interop::{Error, Netns, Output, Result};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// The device gives an order up by itself before.
-const LIMIT: Duration = Duration::from_secs(60);
 /// The bridge passes frames when the kernel has noticed that its port has a carrier.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// The running program.
 pub(crate) struct Device {
-    child: Child,
-    orders: ChildStdin,
-    answers: Receiver<String>,
+    program: casemate_interop::Device,
     directory: PathBuf,
 }
 
@@ -37,47 +30,9 @@ impl Device {
             command.arg("--address").arg(format!("{}/{behind}", Side::Ours.behind(family)));
             command.arg("--address").arg(format!("{}/{link}", Side::Ours.link(family)));
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(Error::in_front(program.display()))?;
-        let (Some(orders), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::new("the device was started without pipes"));
-        };
-        let (sender, answers) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(said).lines().map_while(std::result::Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let device = Self { child, orders, answers, directory: directory.into() };
-        match device.line()?.as_str() {
-            "ready" => std::thread::sleep(SETTLING),
-            other => return Err(Error::new(format!("the device says `{other}`"))),
-        }
-        Ok(device)
-    }
-
-    fn line(&self) -> Result<String> {
-        let said = self.answers.recv_timeout(LIMIT);
-        said.map_err(|_| {
-            Error::new(format!("the device says nothing for {} s, or has ended", LIMIT.as_secs()))
-        })
-    }
-
-    fn order(&mut self, order: &str) -> Result<Output> {
-        writeln!(self.orders, "{order}").map_err(Error::in_front("the device has ended"))?;
-        let answer = self.line()?;
-        let (status, text) = answer.split_once(' ').unwrap_or(("1", &answer));
-        Ok(Output { status: status.parse().unwrap_or(1), stdout: text.into() })
-    }
-
-    /// An order that has to succeed; what it says.
-    fn demand(&mut self, order: &str) -> Result<String> {
-        match self.order(order)? {
-            Output { status: 0, stdout } => Ok(stdout),
-            Output { stdout, .. } => Err(Error::new(format!("the device: {order}: {stdout}"))),
-        }
+        let program = casemate_interop::Device::start(command, &directory.join("log"))?;
+        std::thread::sleep(SETTLING);
+        Ok(Self { program, directory: directory.into() })
     }
 }
 
@@ -85,24 +40,17 @@ impl Peer for Device {
     fn start(&mut self, case: &Case) -> Result<()> {
         let file = self.directory.join("xfrm");
         fs::write(&file, xfrm::lines(case, Side::Ours)).map_err(Error::in_front(file.display()))?;
-        self.demand(&format!("keys {}", file.display())).map(drop)
+        self.program.demand(&format!("keys {}", file.display())).map(drop)
     }
 
     fn probe(&mut self, arguments: &str) -> Result<Output> {
-        self.order(arguments)
+        self.program.order(arguments)
     }
 
     fn stop(&mut self, _: &Case) -> Result<()> {
-        match self.demand("drops")?.as_str() {
+        match self.program.demand("drops")?.as_str() {
             "nothing dropped" => Ok(()),
             other => Err(Error::new(format!("the device {other}"))),
         }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

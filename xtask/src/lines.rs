@@ -1,4 +1,4 @@
-//! File sizes: a file that cannot be read in one sitting holds more than one subject.
+//! Lengths of files: a file that cannot be read in one sitting holds more than one subject.
 
 use crate::failure::{Failure, Result};
 use crate::{shell, sources};

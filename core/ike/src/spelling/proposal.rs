@@ -3,15 +3,17 @@
 //! What a proposal leaves out is filled in as strongSwan does it: an IKE proposal without a PRF takes those of its MACs, and a
 //! MAC beside a combined-mode cipher means nothing else.
 
+use super::Read;
 use super::keyword::{self, Word};
-use super::value::Read;
-use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
-use casemate_ike::config::{
+use crate::config::{
     self, ChildAlgorithms, ChildProposal, EspCombined, IkeEncryption, IkeProposal, Sequence,
 };
+use alloc::vec;
+use alloc::vec::Vec;
+use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 
 /// Reads a proposal for an IKE SA; `default` is several.
-pub(super) fn ike(text: &str) -> Read<Vec<IkeProposal>> {
+pub fn ike(text: &str) -> Read<Vec<IkeProposal>> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(config::ike_proposals());
     }
@@ -36,7 +38,7 @@ pub(super) fn ike(text: &str) -> Read<Vec<IkeProposal>> {
 }
 
 /// Reads a proposal for a Child SA with ESP; `default` is several.
-pub(super) fn esp(text: &str) -> Read<Vec<ChildProposal>> {
+pub fn esp(text: &str) -> Read<Vec<ChildProposal>> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(config::child_proposals());
     }
@@ -56,7 +58,7 @@ pub(super) fn esp(text: &str) -> Read<Vec<ChildProposal>> {
 }
 
 /// Reads a proposal for a Child SA with AH; `default` is several.
-pub(super) fn ah(text: &str) -> Read<Vec<ChildProposal>> {
+pub fn ah(text: &str) -> Read<Vec<ChildProposal>> {
     if text.eq_ignore_ascii_case("default") {
         let kinds = [MacKind::HmacSha256, MacKind::HmacSha384, MacKind::HmacSha512];
         let algorithms = ChildAlgorithms::Ah(kinds.map(MacAlg::standard).to_vec());
@@ -189,6 +191,8 @@ const fn prf_of(kind: MacKind) -> Option<PrfAlg> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::{String, ToString as _};
     use casemate_crypto::{AeadAlg, AesBits};
 
     /// Transform ids of encryption, PRF, integrity, key exchange and ESN, as libstrongswan 5.9.8 reads the same text

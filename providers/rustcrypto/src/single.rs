@@ -1,0 +1,263 @@
+//! The algorithms one by one, for devices: what a list of them does not name is not in the image.
+//!
+//! [`RUSTCRYPTO`](crate::RUSTCRYPTO) has every algorithm, and with it their code. A device names its suites instead:
+//!
+//! ```
+//! use casemate_crypto::Providers;
+//! use casemate_rustcrypto::{AES_128_GCM, HMAC_SHA256, SHA1, X25519};
+//!
+//! const SUITES: Providers<'static> = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519]);
+//! ```
+//!
+//! IKE needs a PRF and a key exchange besides its cipher, and SHA-1 to find NATs (RFC 7296 section 2.23).
+
+use crate::{cbc, chacha, ecp, gcm, hmac, signature, x25519};
+use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit, KeySizeUser, consts::U16};
+use aes::{Aes128, Aes128Enc, Aes256, Aes256Enc};
+use alloc::boxed::Box;
+use casemate_crypto::{
+    AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
+    MacKind, Provider, Rng,
+};
+use core::marker::PhantomData;
+
+/// AES-GCM with a key of 128 bits and the ICV of 16 bytes, the only one that RFC 8221 section 5 names.
+pub const AES_128_GCM: &dyn Provider = &Gcm::<Aes128Enc>(PhantomData);
+/// AES-GCM with a key of 256 bits and the ICV of 16 bytes.
+pub const AES_256_GCM: &dyn Provider = &Gcm::<Aes256Enc>(PhantomData);
+/// ChaCha20-Poly1305.
+pub const CHACHA20_POLY1305: &dyn Provider = &ChaCha20Poly1305;
+/// AES-CBC with a key of 128 bits; it needs a MAC beside it.
+pub const AES_128_CBC: &dyn Provider = &Cbc::<Aes128>(PhantomData);
+/// AES-CBC with a key of 256 bits.
+pub const AES_256_CBC: &dyn Provider = &Cbc::<Aes256>(PhantomData);
+/// SHA-1 alone.
+pub const SHA1: &dyn Provider = &Sha1;
+/// HMAC-SHA-1 as a MAC and as a PRF.
+pub const HMAC_SHA1: &dyn Provider = &Hmac::<sha1::Sha1>(MacKind::HmacSha1, PhantomData);
+/// HMAC-SHA-256 as a MAC and as a PRF.
+pub const HMAC_SHA256: &dyn Provider = &Hmac::<sha2::Sha256>(MacKind::HmacSha256, PhantomData);
+/// HMAC-SHA-384 as a MAC and as a PRF.
+pub const HMAC_SHA384: &dyn Provider = &Hmac::<sha2::Sha384>(MacKind::HmacSha384, PhantomData);
+/// HMAC-SHA-512 as a MAC and as a PRF.
+pub const HMAC_SHA512: &dyn Provider = &Hmac::<sha2::Sha512>(MacKind::HmacSha512, PhantomData);
+/// The key exchange X25519.
+pub const X25519: &dyn Provider = &X25519Only;
+/// The key exchange on the curve P-256.
+pub const ECP_P256: &dyn Provider = &EcpP256;
+
+struct Gcm<A>(PhantomData<fn() -> A>);
+
+impl<A> Provider for Gcm<A>
+where
+    A: BlockSizeUser<BlockSize = U16> + BlockCipherEncrypt + KeyInit + Send + Sync + 'static,
+{
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        match alg {
+            AeadAlg::AesGcm { bits, icv: 16 } if is_for::<A>(bits.bytes()) => gcm::whole_icv::<A>(key),
+            _ => Err(KeyError::Unsupported),
+        }
+    }
+}
+
+struct ChaCha20Poly1305;
+
+impl Provider for ChaCha20Poly1305 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        if alg == AeadAlg::ChaCha20Poly1305 { chacha::key(key) } else { Err(KeyError::Unsupported) }
+    }
+}
+
+struct Cbc<A>(PhantomData<fn() -> A>);
+
+impl<A> Provider for Cbc<A>
+where
+    A: BlockSizeUser<BlockSize = U16>
+        + BlockCipherEncrypt
+        + BlockCipherDecrypt
+        + KeyInit
+        + Send
+        + Sync
+        + 'static,
+{
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        match alg {
+            CipherAlg::AesCbc(bits) if is_for::<A>(bits.bytes()) => Ok(cbc::packet_by_packet::<A>(key)?),
+            _ => Err(KeyError::Unsupported),
+        }
+    }
+}
+
+struct Sha1;
+
+impl Provider for Sha1 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
+        if alg == HashAlg::Sha1 { signature::digest_of::<sha1::Sha1>(alg, parts) } else { None }
+    }
+}
+
+struct Hmac<D>(MacKind, PhantomData<fn() -> D>);
+
+impl<D> Provider for Hmac<D>
+where
+    D: ::hmac::EagerHash + 'static,
+    ::hmac::Hmac<D>: Send + Sync,
+{
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        if alg.kind() == self.0 { hmac::key::<D>(key, alg.tag_len()) } else { Err(KeyError::Unsupported) }
+    }
+}
+
+struct X25519Only;
+
+impl Provider for X25519Only {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        if method == KexMethod::X25519 { x25519::secret(rng) } else { Err(KeyError::Unsupported) }
+    }
+}
+
+struct EcpP256;
+
+impl Provider for EcpP256 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        match method {
+            KexMethod::EcpP256 => ecp::secret::<p256::NistP256>(method, rng),
+            _ => Err(KeyError::Unsupported),
+        }
+    }
+}
+
+/// All of them are this crate's.
+const NAME: &str = "rustcrypto";
+
+/// Whether the cipher takes keys of so many bytes.
+fn is_for<A: KeySizeUser>(bytes: usize) -> bool {
+    A::key_size() == bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RUSTCRYPTO;
+    use casemate_crypto::{AesBits, PrfAlg, Providers};
+
+    const SUITES: [&dyn Provider; 12] = [
+        AES_128_GCM,
+        AES_256_GCM,
+        CHACHA20_POLY1305,
+        AES_128_CBC,
+        AES_256_CBC,
+        SHA1,
+        HMAC_SHA1,
+        HMAC_SHA256,
+        HMAC_SHA384,
+        HMAC_SHA512,
+        X25519,
+        ECP_P256,
+    ];
+
+    struct Same;
+
+    impl Rng for Same {
+        fn public(&mut self, out: &mut [u8]) {
+            out.fill(7);
+        }
+
+        fn secret(&mut self, out: &mut [u8]) {
+            out.fill(7);
+        }
+    }
+
+    /// How many of `SUITES` have something.
+    fn owners(has: impl Fn(&dyn Provider) -> bool) -> usize {
+        SUITES.into_iter().filter(|provider| has(*provider)).count()
+    }
+
+    #[test]
+    fn each_algorithm_is_its_own_and_no_other() {
+        for (alg, expected) in [
+            (AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 }, 1),
+            (AeadAlg::AesGcm { bits: AesBits::B256, icv: 16 }, 1),
+            (AeadAlg::AesGcm { bits: AesBits::B192, icv: 16 }, 0),
+            (AeadAlg::AesGcm { bits: AesBits::B128, icv: 8 }, 0),
+            (AeadAlg::AesCcm { bits: AesBits::B128, icv: 16 }, 0),
+            (AeadAlg::ChaCha20Poly1305, 1),
+        ] {
+            let key = [1; 32];
+            let key = key.get(..alg.key_len()).unwrap();
+            assert_eq!(owners(|provider| provider.aead(alg, key).is_ok()), expected, "{alg}");
+        }
+        for (kind, expected) in [(MacKind::HmacSha1, 1), (MacKind::HmacSha256, 1), (MacKind::AesCmac, 0)] {
+            let alg = MacAlg::standard(kind);
+            assert_eq!(owners(|provider| provider.mac(alg, &[1; 16]).is_ok()), expected, "{alg}");
+        }
+        assert_eq!(owners(|provider| provider.kex(KexMethod::X25519, &mut Same).is_ok()), 1);
+        assert_eq!(owners(|provider| provider.kex(KexMethod::EcpP256, &mut Same).is_ok()), 1);
+        assert_eq!(owners(|provider| provider.kex(KexMethod::EcpP384, &mut Same).is_ok()), 0);
+        assert_eq!(owners(|provider| provider.hash(HashAlg::Sha1, &[]).is_some()), 1);
+    }
+
+    #[test]
+    fn they_compute_what_the_whole_provider_computes() {
+        let all: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        for alg in [PrfAlg::HmacSha1, PrfAlg::HmacSha256, PrfAlg::HmacSha384, PrfAlg::HmacSha512] {
+            let output =
+                |providers: Providers<'_>| providers.prf(alg, b"key").unwrap().prf(&[b"text"]).unwrap();
+            assert!(output(Providers(&SUITES)) == output(Providers(&all)), "{alg}");
+        }
+        for method in [KexMethod::X25519, KexMethod::EcpP256] {
+            let public =
+                |providers: Providers<'_>| providers.kex(method, &mut Same).unwrap().public().to_vec();
+            assert_eq!(public(Providers(&SUITES)), public(Providers(&all)));
+        }
+        for bits in [AesBits::B128, AesBits::B256] {
+            let text = |providers: Providers<'_>| {
+                let mut data = *b"16 bytes of text and a tag to it";
+                let mac = MacAlg::standard(MacKind::HmacSha256);
+                let keys = ([2; 32], [3; 32]);
+                let key = keys.0.get(..bits.bytes()).unwrap();
+                let key = providers.etm(CipherAlg::AesCbc(bits), key, mac, &keys.1).unwrap();
+                let mut job = casemate_crypto::EtmJob {
+                    iv: [4; 16],
+                    mac_nonce: [0; 12],
+                    data: &mut data,
+                    text: 0..16,
+                    tag: casemate_crypto::Tag::zeroed(16),
+                    outcome: casemate_crypto::Outcome::Pending,
+                };
+                key.seal(core::slice::from_mut(&mut job));
+                let tag = job.tag.as_slice().to_vec();
+                (data, tag)
+            };
+            assert_eq!(text(Providers(&SUITES)), text(Providers(&all)));
+        }
+    }
+}
