@@ -338,6 +338,8 @@ impl Endpoint {
         match installed {
             Ok(()) => self.traps.came_up(&up.connection.name, &up.child.name),
             Err(error) => {
+                // Of one that was never installed, nobody else gives the SPI back.
+                self.spis.release(up.inbound.spi);
                 let (connection, child) = (up.connection.clone(), up.child.clone());
                 self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
                 self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));
