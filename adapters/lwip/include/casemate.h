@@ -1,16 +1,16 @@
 /*
- * casemate.h - IPsec (ESP and AH) as a library: packets in, packets out.
+ * casemate.h - IPsec (ESP and AH) as a library: packets in, packets out. IKEv2 is in casemate_ike.h.
  *
  * Threads. The functions are called by one thread at a time, the whole library over; in lwIP that is the thread of the
  * stack. None is called from an interrupt, and none from within a function that the library calls (casemate_random_fn,
- * casemate_emit_fn).
+ * casemate_emit_fn, casemate_source_fn, casemate_wake_fn).
  *
  * Ownership. The library keeps nothing that a pointer names beyond the call, but for the memory of casemate_memory and
- * the context of casemate_random_fn, which must live as long as the host. Keys are copied, and wiped when their SA goes.
+ * the contexts of functions, which must live as long as the host. Keys are copied, and wiped when their SA goes.
  * Pointers may not be null unless it is said.
  *
- * Memory. Everything is allocated when hosts, SAs and policies are made, nothing for a packet. What does not fit is
- * refused with CASEMATE_ERR_MEMORY.
+ * Memory. Everything is allocated when hosts, SAs and policies are made, or negotiated, nothing for a packet. What does not
+ * fit is refused with CASEMATE_ERR_MEMORY, before anything is done.
  *
  * Answers. int32_t answers are CASEMATE_OK or a verdict, or negative: casemate_strerror has the text. After an error
  * nothing is changed. Time is a count of microseconds on any clock that does not run backwards.
@@ -38,6 +38,11 @@ extern "C" {
 #define CASEMATE_ERR_ABSENT (-10)
 #define CASEMATE_ERR_CUT (-11)
 #define CASEMATE_ERR_TWICE (-12)
+#define CASEMATE_ERR_NAME (-13)
+#define CASEMATE_ERR_IDENTITY (-14)
+#define CASEMATE_ERR_TRAFFIC (-15)
+#define CASEMATE_ERR_CERTIFICATE (-16)
+#define CASEMATE_ERR_ROUTE (-17)
 
 /* Protocols. */
 #define CASEMATE_ESP 50
@@ -83,14 +88,19 @@ struct casemate_tables {
     uint32_t replay_window;    /* the largest that an SA may have, in packets */
     uint32_t reassemblies;     /* datagrams that came through a tunnel as fragments, at once */
     uint32_t reassembly_bytes; /* the longest of them */
+    uint32_t ike_sas;          /* IKE SAs, at most half of them half-open; 0 for a host without IKE */
+    uint32_t ike_children;     /* Child SAs of one IKE SA; each is two of the SAs above, and four while it is rekeyed */
 };
 
 /* What they cost in bytes, at most; without the allocator's own loss by fragmentation. */
 struct casemate_costs {
-    size_t host;   /* the host with its flows and reassemblies */
-    size_t sa;     /* each SA */
-    size_t policy; /* each policy */
-    size_t total;  /* all tables full */
+    size_t host;         /* the host with its flows and reassemblies */
+    size_t sa;           /* each SA */
+    size_t policy;       /* each policy */
+    size_t ike_sa;       /* each IKE SA */
+    size_t ike_child;    /* each Child SA, beside its SAs and policies */
+    size_t ike_exchange; /* what must be free for an exchange of IKE, beside what it leaves behind */
+    size_t total;        /* all tables full */
 };
 
 /* Fills bytes at out from a cryptographically secure generator. Must not fail. */

@@ -26,7 +26,7 @@ pub(crate) fn direction(value: u32) -> Result<Direction, Code> {
     }
 }
 
-fn protocol(value: u32) -> Result<Protocol, Code> {
+pub(crate) fn protocol(value: u32) -> Result<Protocol, Code> {
     match value {
         types::ESP => Ok(Protocol::Esp),
         types::AH => Ok(Protocol::Ah),
@@ -34,7 +34,7 @@ fn protocol(value: u32) -> Result<Protocol, Code> {
     }
 }
 
-fn mode(value: u32) -> Result<Mode, Code> {
+pub(crate) fn mode(value: u32) -> Result<Mode, Code> {
     match value {
         types::TRANSPORT => Ok(Mode::Transport),
         types::TUNNEL => Ok(Mode::Tunnel),
@@ -42,7 +42,7 @@ fn mode(value: u32) -> Result<Mode, Code> {
     }
 }
 
-fn flag(value: u32) -> Result<bool, Code> {
+pub(crate) fn flag(value: u32) -> Result<bool, Code> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
@@ -51,7 +51,7 @@ fn flag(value: u32) -> Result<bool, Code> {
 }
 
 /// An address, or none where none was given.
-fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
+pub(crate) fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
     match address.version {
         0 => Ok(None),
         4 => {
@@ -63,8 +63,25 @@ fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
     }
 }
 
-fn required(address: &Address) -> Result<IpAddr, Code> {
+pub(crate) fn required(address: &Address) -> Result<IpAddr, Code> {
     optional(address)?.ok_or(Code::Address)
+}
+
+/// An address for C.
+pub(crate) fn address(addr: Option<IpAddr>) -> Address {
+    let mut bytes = [0; 16];
+    let version = match addr {
+        None => 0,
+        Some(IpAddr::V4(addr)) => {
+            bytes.iter_mut().zip(addr.octets()).for_each(|(byte, value)| *byte = value);
+            4
+        }
+        Some(IpAddr::V6(addr)) => {
+            bytes = addr.octets();
+            6
+        }
+    };
+    Address { version, bytes }
 }
 
 fn range(first: &Address, last: &Address) -> Result<AddrRange, Code> {

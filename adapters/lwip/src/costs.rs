@@ -3,7 +3,9 @@
 use crate::Code;
 use crate::host::Host;
 use crate::types::{Costs, Tables};
-use casemate_datapath::{HEAD_ROOM, TAIL_ROOM};
+use casemate::Endpoint;
+use casemate_datapath::{Direction, HEAD_ROOM, TAIL_ROOM};
+use casemate_ike::Settings;
 use casemate_sa::Limits;
 
 /// An SA without its window, or a policy: its place in the tables, which have room to grow, and the key schedules of the
@@ -54,6 +56,61 @@ pub(crate) const fn of_one_more(entries: usize) -> usize {
     KEPT_BYTES.saturating_add(entries.saturating_add(4).saturating_mul(2).saturating_mul(PLACE_BYTES))
 }
 
+/// Who makes an exchange of IKE necessary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// A peer that is known, or the time.
+    Known,
+    /// Somebody who wants a new IKE SA: there must be something left for those that are there.
+    New,
+}
+
+/// What one exchange of IKE may take while it lasts: a message of ours and of the peer's, a key exchange, two signatures, and what is
+/// kept of it. A test measures it.
+const EXCHANGE: usize = 40_000;
+/// An IKE SA with what a peer may have it keep: a message that is put together, the last answer, a request on its way.
+const IKE_SA: usize = 12_288;
+/// A Child SA within it.
+const IKE_CHILD: usize = 2_048;
+
+/// What must be free before an exchange begins.
+pub(crate) fn exchange(endpoint: &Endpoint, need: Need) -> usize {
+    let datapath = endpoint.datapath();
+    let policies = |direction| datapath.policies(direction).count();
+    let policies = policies(Direction::Outbound).saturating_add(policies(Direction::Inbound));
+    let limits = datapath.limits();
+    let tables = growth(limits.sas, datapath.sas().count())
+        .saturating_add(growth(limits.policies.saturating_mul(2), policies));
+    let one = tables.saturating_add(EXCHANGE);
+    match need {
+        Need::Known => one,
+        Need::New => one.saturating_add(IKE_SA),
+    }
+}
+
+/// What a table may take that grows to its limit in one exchange: a peer may fill that of the policies with a Child SA of many
+/// selectors.
+fn growth(limit: usize, entries: usize) -> usize {
+    if entries < limit { limit.saturating_add(4).saturating_mul(PLACE_BYTES).saturating_mul(2) } else { 0 }
+}
+
+/// What it may take to read a connection of which the caller says so many bytes, and so many children.
+pub(crate) fn of_connection(bytes: usize, children: usize) -> usize {
+    EXCHANGE.saturating_add(bytes.saturating_mul(4)).saturating_add(children.saturating_mul(IKE_CHILD))
+}
+
+/// Bounds of IKE for tables of these sizes.
+pub(crate) fn settings(tables: &Tables) -> Result<Settings, Code> {
+    let size = |value: u32| usize::try_from(value).ok().filter(|_| value <= MOST).ok_or(Code::Value);
+    let (ike_sas, children) = (size(tables.ike_sas)?, size(tables.ike_children)?);
+    if ike_sas == 0 {
+        let nothing = Settings { ike_sas, half_open: 0, children: 0, message_bytes: 0, ..Settings::DEVICE };
+        return Ok(nothing);
+    }
+    // Strangers may take half of the table.
+    Ok(Settings { ike_sas, half_open: ike_sas.div_ceil(2), children: children.max(1), ..Settings::DEVICE })
+}
+
 /// What tables of these sizes cost. Sums that no memory holds end at the greatest number.
 pub(crate) fn costs(tables: &Tables) -> Result<Costs, Code> {
     let limits = limits(tables)?;
@@ -69,5 +126,12 @@ pub(crate) fn costs(tables: &Tables) -> Result<Costs, Code> {
     let sas = limits.sas.saturating_mul(sa);
     let policies = limits.policies.saturating_mul(2).saturating_mul(POLICY_BYTES);
     let total = [sas, policies, of_one_more(0)].into_iter().fold(host, usize::saturating_add);
-    Ok(Costs { host, sa, policy: POLICY_BYTES, total })
+    let settings = settings(tables)?;
+    // The peer's first message, the one that is built, and the one that is sent.
+    let host = host.saturating_add(settings.message_bytes.saturating_mul(3));
+    let (ike_sas, ike_children) = (settings.ike_sas, settings.ike_sas.saturating_mul(settings.children));
+    let ike = if ike_sas == 0 { 0 } else { ike_sas.saturating_mul(IKE_SA).saturating_add(EXCHANGE) };
+    let total = [ike, ike_children.saturating_mul(IKE_CHILD)].into_iter().fold(total, usize::saturating_add);
+    let (ike_sa, ike_child, ike_exchange) = (IKE_SA, IKE_CHILD, EXCHANGE);
+    Ok(Costs { host, sa, policy: POLICY_BYTES, ike_sa, ike_child, ike_exchange, total })
 }

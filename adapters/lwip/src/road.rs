@@ -21,12 +21,14 @@ impl Host {
     pub(crate) fn outbound(&mut self, now: Instant, storage: &mut [u8], place: &mut PacketRef) -> i32 {
         place.cut_to = 0;
         let Some(mut packet) = Packet::new(storage, place.start, place.len) else {
-            self.datapath.note_drop(now, DropReason::NoRoom, &[]);
+            self.endpoint.datapath_mut().note_drop(now, DropReason::NoRoom, &[]);
             return DROPPED;
         };
-        self.datapath.clamp_mss(now, packet.data_mut(), Direction::Outbound);
+        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Outbound);
         // The stack does not cut: whatever a DF bit says, it left that to us.
-        match self.datapath.outbound_reassembled(now, &mut self.rng, &mut packet) {
+        let verdict = self.endpoint.datapath_mut().outbound_reassembled(now, &mut self.rng, &mut packet);
+        self.wake_if_needed();
+        match verdict {
             Outbound::Send(sealed) => {
                 (place.start, place.len) = (packet.head_room(), packet.len());
                 place.cut_to = sealed.fragment_to.map_or(0, usize::from);
@@ -46,12 +48,17 @@ impl Host {
     pub(crate) fn inbound(&mut self, now: Instant, storage: &mut [u8], place: &mut PacketRef) -> i32 {
         place.cut_to = 0;
         let Some(mut packet) = Packet::new(storage, place.start, place.len) else {
-            self.datapath.note_drop(now, DropReason::NoRoom, &[]);
+            self.endpoint.datapath_mut().note_drop(now, DropReason::NoRoom, &[]);
             return DROPPED;
         };
         self.expire(now);
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
-        self.datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+        self.endpoint.datapath_mut().inbound(
+            now,
+            slice::from_mut(&mut packet),
+            slice::from_mut(&mut verdict),
+        );
+        self.wake_if_needed();
         let is_opened = match verdict {
             Inbound::Deliver(admitted) => admitted.sa.is_some(),
             // Goes on to IKE's own socket.
@@ -60,14 +67,14 @@ impl Host {
             Inbound::Drop(_) | Inbound::Reassemble => return DROPPED,
         };
         if !is_opened {
-            self.datapath.clamp_mss(now, packet.data_mut(), Direction::Inbound);
+            self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
             return CLEAR;
         }
         (place.start, place.len) = (packet.head_room(), packet.len());
         if ip::is_fragment(packet.data()) {
             return self.put_together(now, packet.data(), place);
         }
-        self.datapath.clamp_mss(now, packet.data_mut(), Direction::Inbound);
+        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
         CHANGED
     }
 
@@ -77,11 +84,11 @@ impl Host {
         match self.admitted.push(now, fragment) {
             Reassembly::Held => CONSUMED,
             Reassembly::Dropped(error) => {
-                self.datapath.note_drop(now, error.drop_reason(), fragment);
+                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
                 DROPPED
             }
             Reassembly::Whole(mut whole) => {
-                self.datapath.clamp_mss(now, whole.data_mut(), Direction::Inbound);
+                self.endpoint.datapath_mut().clamp_mss(now, whole.data_mut(), Direction::Inbound);
                 let data = whole.data_mut();
                 (place.buffer, place.size) = (data.as_mut_ptr(), data.len());
                 (place.start, place.len) = (0, data.len());
@@ -97,7 +104,7 @@ impl Host {
         }
         self.expired = now;
         for _ in 0..self.admitted.expire(now) {
-            self.datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
+            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTimeout, &[]);
         }
     }
 

@@ -28,6 +28,10 @@ pub struct Tables {
     pub reassemblies: u32,
     /// The longest of these, in bytes.
     pub reassembly_bytes: u32,
+    /// IKE SAs; 0 is a host without IKE.
+    pub ike_sas: u32,
+    /// Child SAs of one IKE SA.
+    pub ike_children: u32,
 }
 
 /// `casemate_costs`.
@@ -40,6 +44,12 @@ pub struct Costs {
     pub sa: usize,
     /// Each policy.
     pub policy: usize,
+    /// Each IKE SA, with what a peer may have it keep.
+    pub ike_sa: usize,
+    /// Each Child SA, beside its SAs and policies.
+    pub ike_child: usize,
+    /// What one exchange of IKE may take while it lasts.
+    pub ike_exchange: usize,
     /// Everything, with every table full.
     pub total: usize,
 }

@@ -13,6 +13,8 @@ pub const PAGE: &[u8] = include_bytes!("page.html");
 const PORT: u16 = 80;
 /// Connections at once.
 const CONNECTIONS: usize = 16;
+/// What a head ends with.
+const END: &[u8] = b"\r\n\r\n";
 /// The longest head of a request.
 const HEAD: usize = 2_048;
 /// Room for two answers.
@@ -34,6 +36,8 @@ struct Connection {
     socket: SocketHandle,
     /// What came of a request that is not whole yet.
     head: Vec<u8>,
+    /// Up to where in that there is no end of a head.
+    searched: usize,
 }
 
 impl Http {
@@ -45,7 +49,7 @@ impl Http {
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(SILENCE));
             socket.set_timeout(Some(PATIENCE));
-            Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD) }
+            Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD), searched: 0 }
         };
         Self { connections: (0..CONNECTIONS).map(|_| place()).collect(), served: 0 }
     }
@@ -60,7 +64,7 @@ impl Http {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             if !socket.is_open() {
-                connection.head.clear();
+                connection.forget();
                 // The socket is closed and the port is not 0: nothing can be wrong.
                 let _ = socket.listen(PORT);
             }
@@ -82,7 +86,7 @@ impl Connection {
             }
             served += 1;
             if !answer.stays {
-                self.head.clear();
+                self.forget();
                 socket.close();
             }
         }
@@ -94,21 +98,40 @@ impl Connection {
     }
 
     fn next_answer(&mut self, socket: &mut Socket<'_>) -> Option<Answer> {
-        let mut part = [0; HEAD];
-        let room = part.get_mut(..HEAD.saturating_sub(self.head.len()))?;
-        let len = if socket.can_recv() { socket.recv_slice(room).unwrap_or(0) } else { 0 };
-        self.head.extend_from_slice(room.get(..len)?);
-        let end = self.head.windows(4).position(|end| end == b"\r\n\r\n");
-        match end {
-            Some(end) => {
-                let answer = Answer::to(self.head.get(..end).unwrap_or_default());
-                self.head.drain(..end.saturating_add(4));
-                Some(answer)
-            }
+        self.take_what_came(socket);
+        // Most rounds find nothing new here, and end.
+        let new = self.head.get(self.searched..).filter(|new| !new.is_empty())?;
+        let Some(end) = new.windows(END.len()).position(|end| end == END) else {
+            // Of an end that has begun, its rest may come later.
+            self.searched = self.head.len().saturating_sub(END.len().saturating_sub(1));
             // RFC 6585 section 5: Request Header Fields Too Large.
-            None if self.head.len() >= HEAD => Some(Answer::refusal(431)),
-            None => None,
+            return (self.head.len() >= HEAD).then_some(Answer::refusal(431));
+        };
+        let end = self.searched.saturating_add(end);
+        let answer = Answer::to(self.head.get(..end).unwrap_or_default());
+        self.head.drain(..end.saturating_add(END.len()));
+        self.searched = 0;
+        Some(answer)
+    }
+
+    fn take_what_came(&mut self, socket: &mut Socket<'_>) {
+        // Twice, since the second part may lie at the other end of the ring.
+        for _ in 0..2 {
+            if !socket.can_recv() {
+                return;
+            }
+            let room = HEAD.saturating_sub(self.head.len());
+            let _ = socket.recv(|came| {
+                let part = came.get(..room).unwrap_or(came);
+                self.head.extend_from_slice(part);
+                (part.len(), ())
+            });
         }
+    }
+
+    fn forget(&mut self) {
+        self.head.clear();
+        self.searched = 0;
     }
 }
 

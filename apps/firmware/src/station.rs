@@ -14,11 +14,10 @@ use casemate_crypto::Rng;
 use casemate_datapath::{AddSaError, DropReason, Unmatched};
 use casemate_ike::{Settings, SharedKeys};
 use casemate_sa::Limits;
-use casemate_smoltcp::{Guarded, IkeSockets, Keys, Setup, from_smoltcp};
+use casemate_smoltcp::{Exchange, Guarded, IkeSockets, Keys, Setup, from_smoltcp};
 use core::fmt;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, SocketSet};
-use smoltcp::phy::Device;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 
@@ -69,7 +68,7 @@ impl From<AddSaError> for Trouble {
 }
 
 /// A stack with its tasks.
-pub struct Station<D> {
+pub struct Station<D: Exchange> {
     device: Guarded<D>,
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -78,7 +77,7 @@ pub struct Station<D> {
     bulk: Bulk,
 }
 
-impl<D: Device> Station<D> {
+impl<D: Exchange> Station<D> {
     /// On this device, with this Ethernet address. `seed` is random, and secret.
     pub fn new(
         device: D,

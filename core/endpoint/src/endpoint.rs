@@ -43,6 +43,8 @@ pub struct Endpoint {
     spis: Spis,
     notices: VecDeque<Notice>,
     reqids: Reqids,
+    /// Events of the data path that are known to be lost.
+    lost: u64,
 }
 
 impl Endpoint {
@@ -59,6 +61,7 @@ impl Endpoint {
             spis,
             notices: VecDeque::new(),
             reqids: Reqids::default(),
+            lost: 0,
         }
     }
 
@@ -95,6 +98,15 @@ impl Endpoint {
             self.spis.block(params.spi);
         }
         Ok(id)
+    }
+
+    /// Removes an SA with manual keys; `false` if there is none.
+    pub fn remove_sa(&mut self, id: SaId) -> bool {
+        let spi = self.datapath.sas().find(|sa| sa.id == id).map(|sa| sa.spi);
+        if let Some(spi) = spi.filter(|_| id.direction() == Direction::Inbound) {
+            self.spis.release(spi);
+        }
+        self.datapath.remove_sa(id)
     }
 
     /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are
@@ -260,6 +272,11 @@ impl Endpoint {
                 Told::Audit(_) => {}
             }
             self.notices.push_back(Notice::Datapath(event));
+        }
+        let lost = self.datapath.lost_events();
+        if core::mem::replace(&mut self.lost, lost) != lost {
+            // A packet that called for an SA may be among them.
+            self.datapath.ask_again();
         }
         any
     }

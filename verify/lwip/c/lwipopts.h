@@ -57,6 +57,9 @@
 #define LWIP_IPV6_DUP_DETECT_ATTEMPTS 0
 #define LWIP_IPV6_NUM_ADDRESSES 4
 
+/* IKE has a timer of its own. */
+#define MEMP_NUM_SYS_TIMEOUT (LWIP_NUM_SYS_TIMEOUT_INTERNAL + 1)
+
 #define LWIP_TCP 1
 #define TCP_MSS 1460
 #define TCP_WND (16 * TCP_MSS)

@@ -16,6 +16,7 @@
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
 #include "orders.h"
+#include "orders_ike.h"
 #include "wire.h"
 
 #define MEMORY 400000
@@ -27,7 +28,7 @@ u32_t sys_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    return (u32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000) + ike_later;
 }
 
 void casemate_panic(const char *file, size_t file_bytes, uint32_t line)
@@ -66,6 +67,8 @@ static struct casemate_host *create(size_t bytes)
     setup.tables.replay_window = 4096;
     setup.tables.reassemblies = 2;
     setup.tables.reassembly_bytes = 10000;
+    setup.tables.ike_sas = 4;
+    setup.tables.ike_children = 2;
     setup.mtu = 1500;
     setup.unmatched = CASEMATE_DISCARD;
     setup.random = fill;
@@ -124,7 +127,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (netif_add(&netif, NULL, NULL, NULL, NULL, wire_netif, ethernet_input) == NULL
-        || casemate_lwip_start(&stack, host) != ERR_OK || casemate_lwip_attach(&state, &netif) != ERR_OK) {
+        || casemate_lwip_start(&stack, host) != ERR_OK || casemate_lwip_attach(&state, &netif) != ERR_OK
+        || ike_open(host) != ERR_OK) {
         return 2;
     }
     netif_set_default(&netif);
@@ -138,6 +142,7 @@ int main(int argc, char **argv)
             break;
         }
     }
+    ike_close();
     casemate_lwip_detach(&state);
     casemate_destroy(host);
     return 0;

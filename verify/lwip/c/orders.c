@@ -9,9 +9,10 @@
 #include "jobs.h"
 #include "lwip/ip6_addr.h"
 #include "lwip/netif.h"
+#include "orders_ike.h"
 
 #define KEY 128
-#define WORDS 16
+#define WORDS 32
 
 void answer(int failed, const char *text)
 {
@@ -180,7 +181,7 @@ void obey(struct casemate_host *host, struct netif *netif, char *line)
         job_udp(words[1], words[2], atoi(words[3]), atoi(words[4]));
     } else if (count == 5 && strcmp(words[0], "tcp") == 0) {
         job_tcp(words[1], words[2], atoi(words[3]), atoi(words[4]));
-    } else {
+    } else if (!obey_ike(host, words, count)) {
         answer(1, "that is no order");
     }
 }

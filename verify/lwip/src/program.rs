@@ -30,7 +30,7 @@ pub fn build(version: &str) -> Result<PathBuf, String> {
 /// Compiles the glue alone with these options of lwIP, such as `NO_SYS=0`: what the compiler has to say if it does not like it.
 pub fn check_glue(version: &str, options: &[&str]) -> Result<Result<(), String>, String> {
     let mut command = compiler(&lwip(version)?);
-    command.arg("-fsyntax-only").arg(root().join("adapters/lwip/c/casemate_lwip.c"));
+    command.arg("-fsyntax-only").args(sources(&root().join("adapters/lwip/c")));
     command.args(options.iter().map(|option| format!("-D{option}")));
     let output = command.output().unwrap();
     let says = String::from_utf8_lossy(&output.stderr).into_owned();

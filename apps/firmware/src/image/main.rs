@@ -86,7 +86,10 @@ fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
 /// What there is to know, for somebody who typed something.
 fn say_status(station: &mut Station<Nic>) {
     let counts = station.device_mut().counts();
-    say!("frames: {} received, {} sent, {} lost", counts.received, counts.sent, counts.lost);
+    say!("frames: {} received, {} sent, {} had to wait", counts.received, counts.sent, counts.refused);
+    if counts.stopped > 0 {
+        say!("network: the card took nothing for a second, {} times", counts.stopped);
+    }
     say!("pages: {}", station.served());
     for (reason, count) in station.drops() {
         say!("dropped: {count} {reason}");
