@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let clock = Clock::start();
     let mut stack = Stack::new(device, &arguments.addresses, clock.now())?;
     let mut orders = Orders::listen();
-    println!("ready");
+    println!("0 ready");
     while !orders.have_ended() {
         let now = casemate_smoltcp::to_smoltcp(clock.now());
         stack.poll(now);
