@@ -51,13 +51,13 @@ pub(crate) const MATRICES: &[Matrix] = &[
     },
     Matrix {
         stage: "test: kernel matrix, lwIP",
-        arguments: &["--peer", "lwip"],
+        arguments: &["--peer", "lwip", "sha256"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP below IP",
-        arguments: &["--peer", "lwip-below", "esp/aes128"],
+        arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
     },

@@ -8,3 +8,5 @@ mod peer;
 mod services;
 mod specs;
 mod tables;
+mod threads;
+mod web;
