@@ -49,17 +49,41 @@ u64_t casemate_lwip_now(void)
 
 /* ---- in ---- */
 
-struct pbuf *casemate_lwip_own(struct pbuf *p)
+/* Whether a packet may be one of AH: of others it is known that they need no room. */
+static int may_be_ah(const struct pbuf *p, u16_t front)
 {
-    struct pbuf *copy;
-    if (p->next == NULL && p->ref == 1) {
-        return p;
+    if (pbuf_get_at(p, front) >> 4 == 4) {
+        return pbuf_get_at(p, (u16_t)(front + 9)) == 51;
     }
-    copy = pbuf_clone(PBUF_RAW, PBUF_RAM, p);
-    if (copy == NULL) {
-        casemate_lwip_stack->out_of_memory++;
+    switch (pbuf_get_at(p, (u16_t)(front + 6))) {
+    case 6:  /* TCP */
+    case 17: /* UDP */
+    case 50: /* ESP */
+    case 58: /* ICMPv6 */
+        return 0;
+    default:
+        return 1;
     }
-    return copy;
+}
+
+struct pbuf *casemate_lwip_own(struct pbuf *p, u16_t front, struct casemate_packet *packet)
+{
+    struct pbuf *q = p;
+    u16_t len = p->tot_len;
+    if (p->next != NULL || p->ref > 1 || may_be_ah(p, front)) {
+        q = len <= 0xffff - CASEMATE_AH_ROOM ? pbuf_alloc(PBUF_RAW, (u16_t)(len + CASEMATE_AH_ROOM), PBUF_RAM) : NULL;
+        if (q == NULL) {
+            casemate_lwip_stack->out_of_memory++;
+            return NULL;
+        }
+        pbuf_copy_partial(p, q->payload, len, 0);
+    }
+    pbuf_remove_header(q, front);
+    packet->buffer = (u8_t *)q->payload;
+    packet->size = q->len;
+    packet->start = 0;
+    packet->len = (size_t)len - front;
+    return q;
 }
 
 struct pbuf *casemate_lwip_opened(struct pbuf *q, const struct casemate_packet *packet)
@@ -200,25 +224,31 @@ static err_t to_stack_below(struct pbuf *p, struct netif *netif)
 }
 #endif
 
-/* Puts ourselves between the driver and lwIP. */
-static void take_input(struct casemate_lwip_netif *state)
+/* The netif's own input function as it is called in the thread of the stack; NULL if that is not known. */
+static netif_input_fn input_in_stack(const struct netif *netif)
 {
-    struct netif *netif = state->netif;
-    int is_inside = state->place == CASEMATE_LWIP_INSIDE_IP;
-    state->driver_input = state->input = netif->input;
-#if !NO_SYS
-    if (netif->input == tcpip_input) {
-        state->input = ip_input;
-#if LWIP_ETHERNET
-        if (netif->flags & (NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET)) {
-            state->input = ethernet_input;
-        }
+#if NO_SYS
+    return netif->input;
+#else
+    if (netif->input != tcpip_input) {
+        /* Another may lead to another thread. */
+        return netif->input == ethernet_input || netif->input == ip_input ? netif->input : NULL;
+    }
+    return netif->flags & (NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET) ? ethernet_input : ip_input;
 #endif
-        netif->input = is_inside ? to_stack_inside : to_stack_below;
+}
+
+/* Puts ourselves between the driver and lwIP. */
+static void take_input(const struct casemate_lwip_netif *state)
+{
+    int is_inside = state->place == CASEMATE_LWIP_INSIDE_IP;
+#if !NO_SYS
+    if (state->driver_input == tcpip_input) {
+        state->netif->input = is_inside ? to_stack_inside : to_stack_below;
         return;
     }
 #endif
-    netif->input = is_inside ? casemate_lwip_inside_input : casemate_lwip_below_input;
+    state->netif->input = is_inside ? casemate_lwip_inside_input : casemate_lwip_below_input;
 }
 
 err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif, enum casemate_lwip_place place)
@@ -227,10 +257,12 @@ err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *neti
     if (casemate_lwip_find(netif) != NULL) {
         return ERR_USE;
     }
-    if (casemate_lwip_stack == NULL || netif->mtu == 0) {
+    if (casemate_lwip_stack == NULL || netif->mtu == 0 || input_in_stack(netif) == NULL) {
         return ERR_ARG;
     }
     state->netif = netif;
+    state->driver_input = netif->input;
+    state->input = input_in_stack(netif);
     state->place = place;
     state->mtu = netif->mtu;
     err = place == CASEMATE_LWIP_INSIDE_IP ? casemate_lwip_inside_attach(state) : casemate_lwip_below_attach(state);

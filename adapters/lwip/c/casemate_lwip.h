@@ -12,8 +12,8 @@
  * LWIP_ND6_ALLOW_RA_UPDATES 0, IP_FORWARD 0, LWIP_IPV6_FORWARD 0, checksums by software (CHECKSUM_GEN and CHECKSUM_CHECK for
  * IP, UDP, TCP and ICMP), and MEM_SIZE for a copy of each packet that is sent.
  *
- * Threads: all functions are called in the thread of the stack (with LOCK_TCPIP_CORE where lwIP has it), and so is netif->input,
- * unless it is tcpip_input.
+ * Threads: all functions are called in the thread of the stack (with LOCK_TCPIP_CORE where lwIP has it). With NO_SYS 0, netif->input
+ * is tcpip_input, or it is ethernet_input or ip_input and called in that thread.
  */
 #ifndef CASEMATE_LWIP_H
 #define CASEMATE_LWIP_H
@@ -81,8 +81,8 @@ void casemate_lwip_use(struct casemate_lwip *stack, struct casemate_host *host);
 
 /*
  * Guards a netif that netif_add has set up, with its MTU. From now on its mtu reads 0, so that lwIP leaves cutting to us. ERR_ARG
- * if it has no MTU, or is no Ethernet and the place is below IP; ERR_USE if it is attached already; ERR_MEM if there are not
- * enough raw PCBs.
+ * if it has no MTU, or an input function that is not allowed, or is no Ethernet and the place is below IP; ERR_USE if it is
+ * attached already; ERR_MEM if there are not enough raw PCBs.
  */
 err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif, enum casemate_lwip_place place);
 

@@ -34,17 +34,21 @@ static void deliver(netif_input_fn input, struct pbuf *p, struct netif *netif)
     }
 }
 
-/* Opens what is in a frame of one piece, or checks it, and gives lwIP what may come in. Takes it over. */
-static void open_frame(const struct casemate_lwip_netif *state, struct pbuf *q)
+/* Opens what is in a frame, or checks it, and gives lwIP what may come in. */
+static err_t open_frame(const struct casemate_lwip_netif *state, struct pbuf *p)
 {
     struct casemate_packet packet;
+    struct pbuf *q = casemate_lwip_own(p, SIZEOF_ETH_HDR, &packet);
     s32_t verdict;
-    pbuf_remove_header(q, SIZEOF_ETH_HDR);
-    packet.buffer = (u8_t *)q->payload;
-    packet.size = packet.len = q->len;
-    packet.start = 0;
+    if (q == NULL) {
+        return ERR_MEM;
+    }
+    if (q != p) {
+        pbuf_free(p);
+    }
     verdict = casemate_inbound(casemate_lwip_stack->host, &packet, casemate_lwip_now());
     if (verdict == CASEMATE_CLEAR) {
+        pbuf_realloc(q, (u16_t)packet.len);
         pbuf_add_header(q, SIZEOF_ETH_HDR);
         deliver(state->input, q, state->netif);
     } else if (verdict == CASEMATE_CHANGED) {
@@ -55,13 +59,13 @@ static void open_frame(const struct casemate_lwip_netif *state, struct pbuf *q)
     } else {
         pbuf_free(q);
     }
+    return ERR_OK;
 }
 
 err_t casemate_lwip_below_input(struct pbuf *p, struct netif *netif)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
     u16_t type = type_of(p);
-    struct pbuf *q;
     if (type == ETHTYPE_ARP || casemate_lwip_is_idle()) {
         return state->input(p, netif);
     }
@@ -69,15 +73,7 @@ err_t casemate_lwip_below_input(struct pbuf *p, struct netif *netif)
         /* Nobody looked into it: an IP packet may be behind a VLAN tag. */
         return ERR_ARG;
     }
-    q = casemate_lwip_own(p);
-    if (q == NULL) {
-        return ERR_MEM;
-    }
-    if (q != p) {
-        pbuf_free(p);
-    }
-    open_frame(state, q);
-    return ERR_OK;
+    return open_frame(state, p);
 }
 
 /* ---- out ---- */

@@ -55,14 +55,14 @@ static void put_in_queue(struct pbuf *p, struct netif *netif)
 }
 
 /* lwIP puts IPv6 packets together with a length in the header that is 8 too small, which it never reads again; we do. */
-static void correct_length(struct pbuf *q)
+static void correct_length(const struct casemate_packet *packet)
 {
 #if LWIP_IPV6
-    if (IP_HDR_GET_VERSION(q->payload) == 6) {
-        IP6H_PLEN_SET((struct ip6_hdr *)q->payload, (u16_t)(q->len - IP6_HLEN));
+    if (IP_HDR_GET_VERSION(packet->buffer) == 6) {
+        IP6H_PLEN_SET((struct ip6_hdr *)packet->buffer, (u16_t)(packet->len - IP6_HLEN));
     }
 #else
-    LWIP_UNUSED_ARG(q);
+    LWIP_UNUSED_ARG(packet);
 #endif
 }
 
@@ -71,7 +71,7 @@ static u8_t pass(struct pbuf *p, struct pbuf *q)
 {
     if (q != p) {
         /* Its MSS may be another. */
-        pbuf_take(p, q->payload, q->len);
+        pbuf_take(p, q->payload, p->tot_len);
         pbuf_free(q);
     }
     return 0;
@@ -96,15 +96,12 @@ static u8_t guard(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_
     if (state == NULL || state->place != CASEMATE_LWIP_INSIDE_IP) {
         return 0;
     }
-    q = casemate_lwip_own(p);
+    q = casemate_lwip_own(p, 0, &packet);
     if (q == NULL) {
         pbuf_free(p);
         return 1;
     }
-    correct_length(q);
-    packet.buffer = (u8_t *)q->payload;
-    packet.size = packet.len = q->len;
-    packet.start = 0;
+    correct_length(&packet);
     verdict = casemate_inbound(stack->host, &packet, casemate_lwip_now());
     if (verdict == CASEMATE_CLEAR) {
         return pass(p, q);

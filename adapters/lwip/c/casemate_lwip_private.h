@@ -26,8 +26,11 @@ typedef err_t (*casemate_lwip_send_fn)(const struct casemate_lwip_netif *state, 
 err_t casemate_lwip_protect(const struct casemate_lwip_netif *state, const struct pbuf *p, u16_t front,
                             casemate_lwip_send_fn send, const void *link);
 
-/* A received packet in one piece that nobody else sees: p, or a copy of it; or NULL for want of memory. p stays the caller's. */
-struct pbuf *casemate_lwip_own(struct pbuf *p);
+/*
+ * The IP packet behind the first `front` bytes of p, in one piece that nobody else sees, with the room that it may need: in p, or
+ * in a copy, which begins with the packet too. NULL for want of memory. p stays the caller's.
+ */
+struct pbuf *casemate_lwip_own(struct pbuf *p, u16_t front, struct casemate_packet *packet);
 
 /* The opened packet as a pbuf: what is left of q, or a copy if it was put together elsewhere; or NULL. Takes q over. */
 struct pbuf *casemate_lwip_opened(struct pbuf *q, const struct casemate_packet *packet);

@@ -13,6 +13,7 @@
 #include "jobs.h"
 #include "ping.h"
 #include "setup.h"
+#include "sockets.h"
 
 #define LINE 1024
 #define WORDS 200
@@ -27,6 +28,7 @@ const char console_help[] =
     "  ping FROM TO SIZE...             echo requests, one after the other; SIZE is N or FIRST-LAST\n"
     "  udp FROM TO BYTES                a datagram to the echo service and back\n"
     "  tcp FROM TO BYTES                bytes to the echo service and back\n"
+    "  get TO                           a page by HTTP and the socket interface, in builds with threads\n"
     "  iperf TO                         ten seconds to an iperf server\n";
 
 void console_answer(int failed, const char *format, ...)
@@ -195,6 +197,8 @@ static void obey(struct console *console, char *line)
         tell_costs(console);
     } else if (count == 2 && strcmp(words[0], "iperf") == 0) {
         iperf(words[1]);
+    } else if (count == 2 && strcmp(words[0], "get") == 0) {
+        sockets_get(words[1]);
     } else if (count > 0 && ike_obey(console->stack->host, words, count)) {
         return;
     } else if (count >= 4) {

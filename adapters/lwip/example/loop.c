@@ -42,9 +42,9 @@ int loop_fd(void)
     return link_descriptor;
 }
 
-err_t loop_input(struct pbuf *p, struct netif *netif)
+netif_input_fn loop_input(void)
 {
-    return ethernet_input(p, netif);
+    return ethernet_input;
 }
 
 void loop_lock(void)

@@ -12,7 +12,7 @@ void loop_begin(int fd);
 int loop_fd(void);
 
 /* For netif_add: what takes a frame. */
-err_t loop_input(struct pbuf *p, struct netif *netif);
+netif_input_fn loop_input(void);
 
 #if NO_SYS
 /* For tests: as if so many milliseconds had passed. */

@@ -75,7 +75,7 @@ static int plain(char *error, size_t room)
 static int start(const struct options *options, char *error, size_t room)
 {
     int outcome;
-    if (link_add(&netif, loop_fd(), options->mac, options->mtu, loop_input) != ERR_OK) {
+    if (link_add(&netif, loop_fd(), options->mac, options->mtu, loop_input()) != ERR_OK) {
         snprintf(error, room, "lwIP does not take the interface");
         return -1;
     }

@@ -11,7 +11,7 @@
 #include "ike.h"
 #include "words.h"
 
-#define MEMORY_MOST 4000000
+#define MEMORY_MOST 64000000
 
 static const char usage[] =
     "lwIP on an Ethernet interface of its own, protected by Casemate: it answers pings, and has an echo service (UDP and TCP,\n"
@@ -27,7 +27,7 @@ static const char usage[] =
     "  --mtu N            its MTU, 576 to 9000; 1500 unless told otherwise\n"
     "  --below            protect below IP (in front of the driver), not inside of it\n"
     "  --plain            without Casemate, to compare\n"
-    "  --memory N         bytes for Casemate; 1000000 unless told otherwise\n"
+    "  --memory N         bytes for Casemate; 4000000 unless told otherwise\n"
     "  --console          take orders from standard input, and end with it\n"
     "  --help             this text\n"
     "\n";
@@ -74,7 +74,7 @@ static void read_one(struct options *options, struct words *words)
     } else if (words_take(words, "--mtu")) {
         options->mtu = (uint16_t)number(words, 576, 9000, "a number from 576 to 9000");
     } else if (words_take(words, "--memory")) {
-        options->memory = (size_t)number(words, 0, MEMORY_MOST, "a number up to 4000000");
+        options->memory = (size_t)number(words, 0, MEMORY_MOST, "a number up to 64000000");
     } else if (words_take(words, "--below")) {
         options->is_below = 1;
     } else if (words_take(words, "--plain")) {
@@ -102,7 +102,7 @@ int options_read(struct options *options, int argc, char **argv)
     memcpy(options->mac, mac, sizeof(mac));
     options->fd = -1;
     options->mtu = 1500;
-    options->memory = 1000000;
+    options->memory = 4000000;
     for (int at = 1; at < argc && words.count < WORDS_MOST; at++) {
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
             return help();

@@ -25,7 +25,26 @@ static void echo_udp(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_ad
 /* Bytes that came and did not go back yet: no more than the window. */
 struct echo {
     struct pbuf *waiting;
+    int is_ending; /* the other end has said all */
 };
+
+static void echo_end(struct echo *echo)
+{
+    if (echo->waiting != NULL) {
+        pbuf_free(echo->waiting);
+    }
+    free(echo);
+}
+
+static err_t echo_close(struct echo *echo, struct tcp_pcb *pcb)
+{
+    echo_end(echo);
+    tcp_arg(pcb, NULL);
+    tcp_recv(pcb, NULL);
+    tcp_sent(pcb, NULL);
+    tcp_err(pcb, NULL);
+    return tcp_close(pcb);
+}
 
 static err_t echo_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
 {
@@ -43,16 +62,11 @@ static err_t echo_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
         }
         pbuf_free(p);
     }
+    if (echo->is_ending && echo->waiting == NULL) {
+        return echo_close(echo, pcb);
+    }
     tcp_output(pcb);
     return ERR_OK;
-}
-
-static void echo_end(struct echo *echo)
-{
-    if (echo->waiting != NULL) {
-        pbuf_free(echo->waiting);
-    }
-    free(echo);
 }
 
 static err_t echo_received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
@@ -60,14 +74,8 @@ static err_t echo_received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t
     struct echo *echo = (struct echo *)arg;
     LWIP_UNUSED_ARG(err);
     if (p == NULL) {
-        echo_end(echo);
-        tcp_arg(pcb, NULL);
-        tcp_recv(pcb, NULL);
-        tcp_sent(pcb, NULL);
-        tcp_err(pcb, NULL);
-        return tcp_close(pcb);
-    }
-    if (echo->waiting == NULL) {
+        echo->is_ending = 1;
+    } else if (echo->waiting == NULL) {
         echo->waiting = p;
     } else {
         pbuf_cat(echo->waiting, p);

@@ -70,6 +70,8 @@ extern "C" {
 /* Room that casemate_outbound needs before and behind a packet, in bytes. */
 #define CASEMATE_HEAD_ROOM 256
 #define CASEMATE_TAIL_ROOM 160
+/* Room that casemate_inbound needs behind a packet, in bytes, for AH with extended sequence numbers; others need none. */
+#define CASEMATE_AH_ROOM 4
 
 /* SAs, policies, and what belongs to them. */
 struct casemate_host;
@@ -228,8 +230,8 @@ int32_t casemate_outbound(struct casemate_host *host, struct casemate_packet *pa
 
 /*
  * Opens an incoming packet in place, or checks that it may come in clear; a verdict. Fragments are kept until their packet is
- * whole, if the tables have room for arrivals, and dropped if not. No room is needed around the packet. If buffer is another
- * one after CASEMATE_CHANGED, it is the library's, and good until the next call.
+ * whole, if the tables have room for arrivals, and dropped if not. If buffer is another one after CASEMATE_CHANGED, it is the
+ * library's, and good until the next call.
  */
 int32_t casemate_inbound(struct casemate_host *host, struct casemate_packet *packet, uint64_t now);
 

@@ -200,6 +200,8 @@ pub const PROTECT: u32 = 3;
 pub const OUT: u32 = 1;
 /// `CASEMATE_IN`.
 pub const IN: u32 = 2;
+/// `CASEMATE_AH_ROOM`: the upper half of an extended sequence number (RFC 4302 section 2.5.1).
+pub const AH_ROOM: u32 = 4;
 /// `CASEMATE_DROPPED`: the packet ends here.
 pub const DROPPED: i32 = 0;
 /// `CASEMATE_CLEAR`: policy lets it pass as it is.

@@ -89,19 +89,29 @@ impl Pair {
     }
 }
 
-/// Runs a test with the program of every version of lwIP that can be built here.
-pub(crate) fn with_programs(test: impl Fn(&Path)) {
-    for version in program::VERSIONS {
-        match program::build(Build::checked(version)) {
+/// Runs a test with each of these programs that can be built here.
+fn with_builds(builds: &[Build], test: impl Fn(&Path)) {
+    for build in builds {
+        match program::build(*build) {
             Ok(program) => test(&program),
-            Err(why) => casemate_left_out::note(format!("lwIP {version}: {why}")),
+            Err(why) => casemate_left_out::note(format!("lwIP {}: {why}", build.version)),
         }
     }
 }
 
+/// Runs a test with the program of every version of lwIP.
+pub(crate) fn with_programs(test: impl Fn(&Path)) {
+    with_builds(&program::VERSIONS.map(Build::checked), test);
+}
+
 /// Runs a test with every version of lwIP and with Casemate in either place, for each case.
 pub(crate) fn with_each(cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
-    with_programs(|program| {
+    with_each_of(&program::VERSIONS.map(Build::checked), cases, test);
+}
+
+/// Runs a test with these programs and with Casemate in either place, for each case.
+pub(crate) fn with_each_of(builds: &[Build], cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
+    with_builds(builds, |program| {
         for (case, place) in cases.iter().flat_map(|case| [(case, Place::Inside), (case, Place::Below)]) {
             println!("{}, {place:?}, {}", case.name(), program.display());
             let mut pair = Pair::new(program, place, case);

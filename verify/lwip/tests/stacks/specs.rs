@@ -43,7 +43,7 @@ impl Case {
         Self::new(ends, mode, "aes128-sha1", suites::esp(suites::cbc_sha1(), 1))
     }
 
-    fn ah(ends: Ends, mode: Mode) -> Self {
+    pub(crate) fn ah(ends: Ends, mode: Mode) -> Self {
         Self::new(ends, mode, "sha256", suites::ah(MacAlg::standard(MacKind::HmacSha256), 1))
     }
 
