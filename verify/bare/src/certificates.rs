@@ -1,6 +1,5 @@
 //! Certificates as credentials: the test data of core/pki.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::{KeyLimits, PrivateKey, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, Identity};
