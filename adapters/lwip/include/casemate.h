@@ -70,6 +70,8 @@ extern "C" {
 /* Room that casemate_outbound needs before and behind a packet, in bytes. */
 #define CASEMATE_HEAD_ROOM 256
 #define CASEMATE_TAIL_ROOM 160
+/* Room that casemate_inbound needs behind a packet, in bytes, for AH with extended sequence numbers; others need none. */
+#define CASEMATE_AH_ROOM 4
 
 /* SAs, policies, and what belongs to them. */
 struct casemate_host;
@@ -86,8 +88,9 @@ struct casemate_tables {
     uint32_t policies;         /* in each direction */
     uint32_t flows;            /* remembered decisions, in each direction; a power of two */
     uint32_t replay_window;    /* the largest that an SA may have, in packets */
+    uint32_t arrivals;         /* packets that arrive as fragments, at once; 0 where the stack puts them together */
     uint32_t reassemblies;     /* datagrams that came through a tunnel as fragments, at once */
-    uint32_t reassembly_bytes; /* the longest of them */
+    uint32_t reassembly_bytes; /* the longest of both */
     uint32_t ike_sas;          /* IKE SAs, at most half of them half-open; 0 for a host without IKE */
     uint32_t ike_children;     /* Child SAs of one IKE SA; each is two of the SAs above, and four while it is rekeyed */
 };
@@ -145,6 +148,15 @@ struct casemate_sa {
     uint32_t ah_align8;            /* 1 pads AH to 8 bytes with IPv4 too, as Linux does unless told otherwise; or 0 */
 };
 
+/* What SA a policy takes. */
+struct casemate_template {
+    uint32_t protocol;           /* CASEMATE_ESP or CASEMATE_AH; 0 for no SA */
+    uint32_t mode;
+    struct casemate_address src; /* version 0 is any */
+    struct casemate_address dst;
+    uint32_t reqid;              /* 0 is any */
+};
+
 /* Which packets, oriented as they travel, and what happens to them. The lowest priority is asked first. */
 struct casemate_policy {
     struct casemate_address src_first;
@@ -158,11 +170,8 @@ struct casemate_policy {
     uint16_t dst_port_last;
     uint32_t priority;
     uint32_t action;          /* CASEMATE_DISCARD, CASEMATE_BYPASS or CASEMATE_PROTECT */
-    uint32_t protocol;        /* these five for CASEMATE_PROTECT: what SA it takes */
-    uint32_t mode;
-    struct casemate_address sa_src; /* version 0 is any */
-    struct casemate_address sa_dst;
-    uint32_t reqid;           /* 0 is any */
+    struct casemate_template sa;    /* for CASEMATE_PROTECT */
+    struct casemate_template around; /* a second SA around the first, as AH around ESP; or protocol 0 */
 };
 
 /* An IP packet in a buffer of the caller's. */
@@ -210,6 +219,9 @@ int32_t casemate_remove_policy(struct casemate_host *host, uint32_t direction, c
  */
 int32_t casemate_housekeeping(struct casemate_host *host);
 
+/* 1 if every packet passes as it is: there is no SA and no policy, and what no policy names passes. Else 0. */
+int32_t casemate_is_idle(const struct casemate_host *host);
+
 /*
  * Protects an outgoing packet in place; a verdict. The packet has CASEMATE_HEAD_ROOM and CASEMATE_TAIL_ROOM around it
  * and is whole: fragments are made afterwards, by casemate_cut.
@@ -217,9 +229,9 @@ int32_t casemate_housekeeping(struct casemate_host *host);
 int32_t casemate_outbound(struct casemate_host *host, struct casemate_packet *packet, uint64_t now);
 
 /*
- * Opens an incoming packet in place, or checks that it may come in clear; a verdict. The packet is whole: fragments are put
- * together before. No room is needed around it. If buffer is another one after CASEMATE_CHANGED, it is the library's, and
- * good until the next call.
+ * Opens an incoming packet in place, or checks that it may come in clear; a verdict. Fragments are kept until their packet is
+ * whole, if the tables have room for arrivals, and dropped if not. If buffer is another one after CASEMATE_CHANGED, it is the
+ * library's, and good until the next call.
  */
 int32_t casemate_inbound(struct casemate_host *host, struct casemate_packet *packet, uint64_t now);
 

@@ -196,6 +196,13 @@ pub unsafe extern "C" fn casemate_housekeeping(host: *mut Host) -> i32 {
     answer(unsafe { change(host) }.and_then(Host::add_housekeeping))
 }
 
+/// `casemate_is_idle`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_is_idle(host: *const Host) -> i32 {
+    // SAFETY: the header: the pointer is null or valid during the call.
+    unsafe { read(host) }.map_or_else(|code| code as i32, |host| i32::from(host.is_idle()))
+}
+
 /// `casemate_outbound`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_outbound(host: *mut Host, packet: *mut PacketRef, now: u64) -> i32 {

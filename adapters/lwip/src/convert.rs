@@ -1,10 +1,10 @@
 //! What C says, as values that cannot be wrong.
 
-use crate::types::{self, Address, Policy, Sa};
+use crate::types::{self, Address, Policy, Sa, Template};
 use crate::{Code, suite};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Direction;
-use casemate_datapath::spd::{self, Action, Bundle, Template};
+use casemate_datapath::spd::{self, Action, Bundle};
 use casemate_sa::{
     AddrRange, Lifetime, Mode, OuterHeader, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
 };
@@ -139,6 +139,24 @@ pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
     })
 }
 
+fn template(template: &Template) -> Result<spd::Template, Code> {
+    Ok(spd::Template {
+        protocol: protocol(template.protocol)?,
+        mode: mode(template.mode)?,
+        src: optional(&template.src)?,
+        dst: optional(&template.dst)?,
+        reqid: template.reqid,
+    })
+}
+
+fn bundle(sa: &Template, around: &Template) -> Result<Bundle, Code> {
+    let inner = template(sa)?;
+    if around.protocol == 0 {
+        return Ok(Bundle::single(inner));
+    }
+    Bundle::new(&[inner, template(around)?]).map_err(|_| Code::Value)
+}
+
 pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
     let proto = match policy.upper {
         -1 => None,
@@ -154,13 +172,7 @@ pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
     let action = match policy.action {
         types::DISCARD => Action::Discard,
         types::BYPASS => Action::Bypass,
-        types::PROTECT => Action::Protect(Bundle::single(Template {
-            protocol: protocol(policy.protocol)?,
-            mode: mode(policy.mode)?,
-            src: optional(&policy.sa_src)?,
-            dst: optional(&policy.sa_dst)?,
-            reqid: policy.reqid,
-        })),
+        types::PROTECT => Action::Protect(bundle(&policy.sa, &policy.around)?),
         _ => return Err(Code::Value),
     };
     Ok(spd::Policy { selector, action, priority: policy.priority })

@@ -31,11 +31,17 @@ const BASE: usize = 4_096;
 /// No table is larger. Sums of sizes do not overflow on machines of 32 bits then.
 const MOST: u32 = 65_535;
 
+fn size(value: u32, least: u32) -> Result<usize, Code> {
+    let size = (least..=MOST).contains(&value).then_some(value).ok_or(Code::Value)?;
+    usize::try_from(size).map_err(|_| Code::Value)
+}
+
+/// Packets that may be in reassembly as they come from the wire.
+pub(crate) fn arrivals(tables: &Tables) -> Result<usize, Code> {
+    size(tables.arrivals, 0)
+}
+
 pub(crate) fn limits(tables: &Tables) -> Result<Limits, Code> {
-    let size = |value: u32, least: u32| {
-        let size = (least..=MOST).contains(&value).then_some(value).ok_or(Code::Value)?;
-        usize::try_from(size).map_err(|_| Code::Value)
-    };
     if tables.replay_window > MOST {
         return Err(Code::Value);
     }
@@ -117,8 +123,11 @@ pub(crate) fn costs(tables: &Tables) -> Result<Costs, Code> {
     // Rounded up to a power of two, at least 4, once for each direction.
     let flows = limits.flows.max(4).next_power_of_two().saturating_mul(2).saturating_mul(FLOW_BYTES);
     let rooms = const { HEAD_ROOM.saturating_add(TAIL_ROOM).saturating_add(SLOT_BYTES) };
-    // The reassembler has one more buffer than slots.
-    let buffers = limits.reassemblies.saturating_add(1);
+    // A reassembler has one more buffer than slots.
+    let buffers = limits.reassemblies.saturating_add(1).saturating_add(match arrivals(tables)? {
+        0 => 0,
+        slots => slots.saturating_add(1),
+    });
     let reassemblies = buffers.saturating_mul(limits.reassembly_bytes.saturating_add(rooms));
     let host = size_of::<Host>().saturating_add(BASE).saturating_add(flows).saturating_add(reassemblies);
     let window = usize::try_from(limits.replay_window.div_ceil(8)).map_err(|_| Code::Value)?;

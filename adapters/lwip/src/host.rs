@@ -1,6 +1,6 @@
 //! A host: the data path, and what it needs around it. Safe Rust; `api` is its door for C.
 
-use crate::costs::{self, HOUSEKEEPING, limits, of_one_more};
+use crate::costs::{self, HOUSEKEEPING, arrivals, limits, of_one_more};
 use crate::ike::Speaker;
 use crate::random::CallersRandom;
 use crate::types::{self, Random, Setup};
@@ -25,6 +25,8 @@ pub struct Host {
     pub(crate) endpoint: Endpoint,
     pub(crate) speaker: Speaker,
     pub(crate) rng: CallersRandom,
+    /// Of packets as they come from the wire, if the stack leaves that to us.
+    pub(crate) arrivals: Option<Reassembler>,
     /// Of packets that an SA delivered and that were cut before they were protected.
     pub(crate) admitted: Reassembler,
     /// A fragment on its way out.
@@ -32,6 +34,8 @@ pub struct Host {
     pub(crate) next_ident: u32,
     /// When datagrams were given up last.
     pub(crate) expired: Instant,
+    /// Whether what no policy names passes.
+    passes_unmatched: bool,
 }
 
 impl Host {
@@ -59,10 +63,15 @@ impl Host {
             endpoint: Endpoint::new(datapath, settings),
             speaker: Speaker::new(&setup.tables)?,
             rng,
+            arrivals: match arrivals(&setup.tables)? {
+                0 => None,
+                slots => Some(Reassembler::new(slots, limits.reassembly_bytes)),
+            },
             admitted: Reassembler::new(limits.reassemblies, limits.reassembly_bytes),
             fragment: vec![0; mtu].into(),
             next_ident: u32::from_be_bytes(ident),
             expired: Instant::ZERO,
+            passes_unmatched: unmatched == Unmatched::PassClear,
         })
     }
 
@@ -109,6 +118,15 @@ impl Host {
         memory::check(of_one_more(self.policies().saturating_add(HOUSEKEEPING)))?;
         casemate::housekeeping(self.endpoint.datapath_mut())?;
         Ok(())
+    }
+
+    /// Whether every packet passes as it is.
+    pub(crate) fn is_idle(&self) -> bool {
+        let has_policy = |direction| self.endpoint.datapath().policies(direction).next().is_some();
+        self.passes_unmatched
+            && self.endpoint.datapath().sas().next().is_none()
+            && !has_policy(Direction::Outbound)
+            && !has_policy(Direction::Inbound)
     }
 
     /// How many packets were dropped for the reason of this number, and its name.

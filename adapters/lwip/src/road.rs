@@ -52,30 +52,58 @@ impl Host {
             return DROPPED;
         };
         self.expire(now);
+        if ip::is_fragment(packet.data()) {
+            return self.arrive(now, packet.data(), place);
+        }
+        match self.open(now, &mut packet, place) {
+            Opened::Clear => CLEAR,
+            Opened::Here => {
+                (place.start, place.len) = (packet.head_room(), packet.len());
+                CHANGED
+            }
+            Opened::Done(verdict) => verdict,
+        }
+    }
+
+    /// Keeps a fragment from the wire, and opens the packet that becomes whole with it.
+    fn arrive(&mut self, now: Instant, fragment: &[u8], place: &mut PacketRef) -> i32 {
+        let Some(mut arrivals) = self.arrivals.take() else {
+            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTableFull, fragment);
+            return DROPPED;
+        };
+        let verdict = match arrivals.push(now, fragment) {
+            Reassembly::Held => CONSUMED,
+            Reassembly::Dropped(error) => {
+                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
+                DROPPED
+            }
+            Reassembly::Whole(mut whole) => match self.open(now, &mut whole, place) {
+                Opened::Clear | Opened::Here => lend(whole.data_mut(), place),
+                Opened::Done(verdict) => verdict,
+            },
+        };
+        self.arrivals = Some(arrivals);
+        verdict
+    }
+
+    /// Opens a whole packet.
+    fn open(&mut self, now: Instant, packet: &mut Packet<'_>, place: &mut PacketRef) -> Opened {
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
-        self.endpoint.datapath_mut().inbound(
-            now,
-            slice::from_mut(&mut packet),
-            slice::from_mut(&mut verdict),
-        );
+        let datapath = self.endpoint.datapath_mut();
+        datapath.inbound(now, slice::from_mut(packet), slice::from_mut(&mut verdict));
         self.wake_if_needed();
         let is_opened = match verdict {
             Inbound::Deliver(admitted) => admitted.sa.is_some(),
             // Goes on to IKE's own socket.
             Inbound::Ike(_) => false,
-            Inbound::Consumed(_) => return CONSUMED,
-            Inbound::Drop(_) | Inbound::Reassemble => return DROPPED,
+            Inbound::Consumed(_) => return Opened::Done(CONSUMED),
+            Inbound::Drop(_) | Inbound::Reassemble => return Opened::Done(DROPPED),
         };
-        if !is_opened {
-            self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
-            return CLEAR;
-        }
-        (place.start, place.len) = (packet.head_room(), packet.len());
-        if ip::is_fragment(packet.data()) {
-            return self.put_together(now, packet.data(), place);
+        if is_opened && ip::is_fragment(packet.data()) {
+            return Opened::Done(self.put_together(now, packet.data(), place));
         }
         self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
-        CHANGED
+        if is_opened { Opened::Here } else { Opened::Clear }
     }
 
     /// Keeps a fragment that an SA delivered. They are not left to the stack's reassembly, where they would meet fragments
@@ -89,10 +117,7 @@ impl Host {
             }
             Reassembly::Whole(mut whole) => {
                 self.endpoint.datapath_mut().clamp_mss(now, whole.data_mut(), Direction::Inbound);
-                let data = whole.data_mut();
-                (place.buffer, place.size) = (data.as_mut_ptr(), data.len());
-                (place.start, place.len) = (0, data.len());
-                CHANGED
+                lend(whole.data_mut(), place)
             }
         }
     }
@@ -103,7 +128,8 @@ impl Host {
             return;
         }
         self.expired = now;
-        for _ in 0..self.admitted.expire(now) {
+        let arrivals = self.arrivals.as_mut().map_or(0, |arrivals| arrivals.expire(now));
+        for _ in 0..self.admitted.expire(now).saturating_add(arrivals) {
             self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTimeout, &[]);
         }
     }
@@ -130,4 +156,21 @@ impl Host {
         }
         if fragments.is_finished() { Ok(()) } else { Err(Code::Cut) }
     }
+}
+
+/// What became of a packet that was opened.
+enum Opened {
+    /// It passes as it is.
+    Clear,
+    /// It was opened in place.
+    Here,
+    /// The verdict; a packet that it delivers was put together and lent already.
+    Done(i32),
+}
+
+/// Lends the caller a packet in a buffer of ours.
+const fn lend(packet: &mut [u8], place: &mut PacketRef) -> i32 {
+    (place.buffer, place.size) = (packet.as_mut_ptr(), packet.len());
+    (place.start, place.len) = (0, packet.len());
+    CHANGED
 }

@@ -57,6 +57,9 @@ impl Bulk {
 }
 
 fn echo(socket: &mut Socket<'_>) {
+    if !socket.can_recv() {
+        return;
+    }
     let mut part = [0; PART];
     while socket.can_recv() && socket.can_send() {
         let room = socket.send_capacity().saturating_sub(socket.send_queue()).min(PART);

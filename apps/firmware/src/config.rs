@@ -25,6 +25,23 @@ pub struct Config {
     pub gateway: Option<IpAddr>,
     /// What protects packets.
     pub protection: Protection,
+    /// Something wrong to do instead of all work.
+    pub fault: Option<Fault>,
+}
+
+/// Something wrong that the processor has to catch. The machine does it when it is told to, so that this can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It writes to its code.
+    WriteCode,
+    /// It writes to its constants.
+    WriteConstants,
+    /// It executes what lies in its heap.
+    RunHeap,
+    /// It executes what lies on its stack.
+    RunStack,
+    /// It calls itself until the stack is full.
+    FillStack,
 }
 
 /// What protects packets.
@@ -112,8 +129,9 @@ impl Config {
             "ike" => Protection::Ike(words.ike(address)?),
             _ => return Err(wrong("keys", "none, manual or ike was expected")),
         };
+        let fault = words.optional("fault", fault, "the name of a fault was expected")?;
         words.must_be_empty()?;
-        Ok(Self { address, prefix, gateway, protection })
+        Ok(Self { address, prefix, gateway, protection, fault })
     }
 }
 
@@ -121,6 +139,17 @@ const SAME_VERSION: &str = "an address of the same IP version as ours was expect
 
 fn address_of_version(own: IpAddr) -> impl Fn(&str) -> Option<IpAddr> {
     move |text| text.parse().ok().filter(|addr: &IpAddr| addr.is_ipv4() == own.is_ipv4())
+}
+
+fn fault(text: &str) -> Option<Fault> {
+    Some(match text {
+        "write-code" => Fault::WriteCode,
+        "write-constants" => Fault::WriteConstants,
+        "run-heap" => Fault::RunHeap,
+        "run-stack" => Fault::RunStack,
+        "fill-stack" => Fault::FillStack,
+        _ => return None,
+    })
 }
 
 fn wrong(word: &str, expected: &'static str) -> ConfigError {

@@ -11,12 +11,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
+use casemate_datapath::{Datapath, Direction, SaId};
 use casemate_ike::config::{Child, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
 };
-use casemate_sa::{Instant, SaParams};
+use casemate_sa::Instant;
 
 /// What the caller lends for a call.
 pub struct Means<'m> {
@@ -36,11 +36,11 @@ pub struct Means<'m> {
 
 /// Data path and IKE, joined.
 pub struct Endpoint {
-    datapath: Datapath,
+    pub(crate) datapath: Datapath,
     ike: Ike,
     children: Children,
     traps: Traps,
-    spis: Spis,
+    pub(crate) spis: Spis,
     notices: VecDeque<Notice>,
     reqids: Reqids,
     /// Events of the data path that are known to be lost.
@@ -83,30 +83,6 @@ impl Endpoint {
     /// Whether keys of IKE SAs are told as events.
     pub fn tell_keys(&mut self, tell: bool) {
         self.ike.tell_keys(tell);
-    }
-
-    /// Adds an SA with manual keys.
-    pub fn add_sa(
-        &mut self,
-        params: &SaParams,
-        direction: Direction,
-        providers: &Providers<'_>,
-        now: Instant,
-    ) -> Result<SaId, AddSaError> {
-        let id = self.datapath.add_sa(params, direction, providers, now)?;
-        if direction == Direction::Inbound {
-            self.spis.block(params.spi);
-        }
-        Ok(id)
-    }
-
-    /// Removes an SA with manual keys; `false` if there is none.
-    pub fn remove_sa(&mut self, id: SaId) -> bool {
-        let spi = self.datapath.sas().find(|sa| sa.id == id).map(|sa| sa.spi);
-        if let Some(spi) = spi.filter(|_| id.direction() == Direction::Inbound) {
-            self.spis.release(spi);
-        }
-        self.datapath.remove_sa(id)
     }
 
     /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are

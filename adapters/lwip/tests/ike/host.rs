@@ -76,6 +76,7 @@ pub(crate) const TABLES: Tables = Tables {
     policies: 32,
     flows: 16,
     replay_window: 64,
+    arrivals: 0,
     reassemblies: 1,
     reassembly_bytes: 2_000,
     ike_sas: 4,

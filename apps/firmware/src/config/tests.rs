@@ -54,6 +54,7 @@ fn errors_name_the_word_and_no_value() {
         (&IKE.replace("psk=hush", "psk="), "psk"),
         (&IKE.replace("peer=10.9.0.1", "peer=10.9.0.1.hush"), "peer"),
         (&format!("{IKE} mode=hush"), "mode"),
+        (&format!("{IKE} fault=hush"), "fault"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
     ] {
@@ -61,6 +62,13 @@ fn errors_name_the_word_and_no_value() {
         assert!(said.contains(&format!("`{word}`")), "{text}: {said}");
         assert!(!said.contains("hush"), "{text}: {said}");
     }
+}
+
+#[test]
+fn faults_have_names() {
+    let config = Config::parse("address=10.9.0.2/24 fault=run-stack").unwrap();
+    assert_eq!(config.fault, Some(Fault::RunStack));
+    assert_eq!(Config::parse(IKE).unwrap().fault, None);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod boot;
 mod clock;
 mod console;
 mod cpu;
+mod fault;
 mod memory;
 mod net;
 mod rng;
@@ -43,13 +44,17 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     console::open();
     say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
-    boot::guard_stack();
+    boot::protect_memory()?;
     cpu::enable_vectors();
     memory::set_up(info)?;
     let clock = Clock::calibrate()?;
     say!("clock: {} kHz", clock.kilohertz());
     let mut rng = HardwareRng::new()?;
     let config = read_config(info)?;
+    if let Some(fault) = config.fault {
+        fault::make(fault);
+        return Err("nothing has caught the fault");
+    }
     let nic = net::open(info.command_line())?;
     let address = nic.address();
     say!("network: {address}, {}/{}", config.address, config.prefix);

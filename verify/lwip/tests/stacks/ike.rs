@@ -4,6 +4,7 @@ use crate::pair::with_programs;
 use crate::speakers::{Auth, Speakers, Wanted, with_speakers};
 use casemate_ike::Event;
 use casemate_ike::config::ChildMode;
+use casemate_lwip_tests::Place;
 use casemate_wire::ip::proto;
 use smoltcp::socket::udp;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ const ECHO: u16 = 7;
 /// lwIP's program sends a datagram to the peer's echo service, again and again until it comes back; a packet that calls for an SA is
 /// lost.
 fn echo_from_lwip(speakers: &mut Speakers, handle: smoltcp::iface::SocketHandle) {
-    let order = format!("udp {} {} {ECHO} 1000", speakers.ends.1, speakers.ends.0);
+    let order = format!("udp {} {} 1000", speakers.ends.1, speakers.ends.0);
     let start = Instant::now();
     speakers.lwip.begin(&order);
     loop {
@@ -56,15 +57,14 @@ fn check_wire(wanted: Wanted, speakers: &Speakers) {
 
 #[test]
 fn the_first_packet_of_lwip_calls_for_an_sa() {
-    let cases: Vec<_> =
-        cases().into_iter().map(|wanted| Wanted { words: "start=traffic", ..wanted }).collect();
+    let cases: Vec<_> = cases().into_iter().map(|wanted| Wanted { words: "traffic", ..wanted }).collect();
     with_speakers(&cases, |wanted, speakers| {
         let echo = speakers.peer.udp(ECHO);
         echo_from_lwip(speakers, echo);
         assert_eq!(speakers.children(), 1, "{wanted:?}");
         let events = speakers.lwip.order("events").unwrap();
         assert!(
-            events.contains("ike-up peer") && events.contains("child-up peer all"),
+            events.contains("ike-up peer") && events.contains("child-up peer/all"),
             "{wanted:?}: {events}"
         );
         check_wire(wanted, speakers);
@@ -108,9 +108,10 @@ fn sas_are_rekeyed_by_both_and_closed_by_lwip() {
             speakers.run("the end", |speakers| {
                 speakers.children() == 0 && speakers.peer.device.endpoint().ike().counts().0 == 0
             });
-            let counts = speakers.lwip.order("ike").unwrap();
+            let counts = speakers.lwip.order("counts").unwrap();
             assert!(
-                counts.starts_with("ike=0 half-open=0 children=0") && counts.ends_with("refused=0 lost=0"),
+                counts.starts_with("ike 0, half-open 0, children 0")
+                    && counts.ends_with("refused 0, lost datagrams 0"),
                 "{counts}"
             );
         });
@@ -133,7 +134,7 @@ fn let_pass(speakers: &mut Speakers, seconds: u32, word: &str) -> String {
 
 #[test]
 fn silent_peers_are_given_up_and_said_so() {
-    with_speakers(&[Wanted { words: "dpd=10", ..Wanted::PLAIN }], |_, speakers| {
+    with_speakers(&[Wanted { words: "dpd 10", ..Wanted::PLAIN }], |_, speakers| {
         speakers.lwip.order("initiate peer/all").unwrap();
         let events = let_pass(speakers, 300, "ike-down");
         assert!(events.contains("the peer does not answer"), "{events}");
@@ -145,10 +146,10 @@ fn silent_peers_are_given_up_and_said_so() {
         speakers.run("up", |speakers| speakers.children() == 1);
         let events = let_pass(speakers, 300, "ike-down");
         assert!(
-            events.contains("child-down peer all") && events.contains("the peer does not answer"),
+            events.contains("child-down peer/all") && events.contains("the peer does not answer"),
             "{events}"
         );
-        assert!(speakers.lwip.order("ike").unwrap().starts_with("ike=0 half-open=0 children=0"));
+        assert!(speakers.lwip.order("counts").unwrap().starts_with("ike 0, half-open 0, children 0"));
     });
 }
 
@@ -210,8 +211,8 @@ fn a_flood_of_malformed_messages_harms_nothing() {
         });
         echo_from_lwip(speakers, echo);
         assert_eq!(speakers.children(), 1);
-        let counts = speakers.lwip.order("ike").unwrap();
-        assert!(counts.contains("refused=0 "), "{counts}");
+        let counts = speakers.lwip.order("counts").unwrap();
+        assert!(counts.contains("refused 0,"), "{counts}");
     });
 }
 
@@ -228,11 +229,11 @@ fn a_table_full_of_strangers_refuses_the_next() {
             speakers.inject(port, &request);
         }
         speakers.run("a while", |speakers| {
-            speakers.lwip.order("faults").is_ok_and(|faults| faults.contains("cookie="))
+            speakers.lwip.order("faults").is_ok_and(|faults| faults.contains("cookie "))
         });
-        let counts = speakers.lwip.order("ike").unwrap();
+        let counts = speakers.lwip.order("counts").unwrap();
         assert!(
-            counts.starts_with("ike=2 half-open=1") || counts.starts_with("ike=3 half-open=2"),
+            counts.starts_with("ike 2, half-open 1") || counts.starts_with("ike 3, half-open 2"),
             "{counts}"
         );
     });
@@ -244,10 +245,12 @@ fn memory_that_does_not_suffice_refuses_and_goes_on() {
     with_programs(|program| {
         let (mut up, mut refused) = (0, 0);
         for memory in (20_000..300_000).step_by(10_000) {
-            let Ok(mut speakers) = Speakers::new(program, Wanted::PLAIN, memory).inspect_err(|error| {
-                assert!(error.contains("memory"), "{memory}: {error}");
-                refused += 1;
-            }) else {
+            let Ok(mut speakers) =
+                Speakers::new(program, Place::Inside, Wanted::PLAIN, memory).inspect_err(|error| {
+                    assert!(error.contains("memory"), "{memory}: {error}");
+                    refused += 1;
+                })
+            else {
                 continue;
             };
             speakers.initiate();
@@ -255,10 +258,10 @@ fn memory_that_does_not_suffice_refuses_and_goes_on() {
             while start.elapsed() < Duration::from_secs(2) && speakers.told.is_empty() {
                 speakers.poll();
             }
-            let counts = speakers.lwip.order("ike").unwrap();
+            let counts = speakers.lwip.order("counts").unwrap();
             match speakers.children() {
                 0 => {
-                    assert!(!counts.contains("refused=0 "), "{memory}: {counts}");
+                    assert!(!counts.contains("refused 0,"), "{memory}: {counts}");
                     refused += 1;
                 }
                 _ => up += 1,

@@ -10,3 +10,5 @@ mod services;
 mod speakers;
 mod specs;
 mod tables;
+mod threads;
+mod web;

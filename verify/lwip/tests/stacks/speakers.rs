@@ -12,12 +12,13 @@ use casemate_ike::config::{
     AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod,
 };
-use casemate_lwip_tests::Host;
+use casemate_lwip_tests::{Host, Place, Setup};
 use casemate_pki::{LocalCert, Options, StoreLimits, TrustStore, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::AddrRange;
 use casemate_smoltcp::{IkeSockets, Keys};
 use casemate_wire::udp::Udp;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// For Casemate in lwIP: enough.
+/// Tables with IKE, and memory enough for them.
+const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 2 reassemblies 2 reassembly-bytes 10000 ike-sas 4 ike-children 2\n";
 const MEMORY: usize = 400_000;
 /// The first of January 2027, when the certificates are valid.
 const NEW_YEAR: u64 = 1_798_761_600;
@@ -75,24 +77,23 @@ impl Wanted {
         let mode = if self.mode == ChildMode::Tunnel { "tunnel" } else { "transport" };
         let data = |path: &str| format!("{ROOT}/core/{path}");
         let auth = match self.auth {
-            Auth::Shared => "auth=psk secret=known-to-both-and-long-enough".into(),
+            Auth::Shared => "psk secret known-to-both-and-long-enough".into(),
             Auth::Raw => {
                 let path = directory.join("peer-key");
                 std::fs::write(&path, raw_key("p256").public_key().spki()).unwrap();
-                format!("auth=raw key={} peer-key={}", data("ike/tests/data/ed25519.der"), path.display())
+                format!("raw key {} peer-key {}", data("ike/tests/data/ed25519.der"), path.display())
             }
             Auth::Certificates => {
                 let path = directory.join("chain");
                 let chain = ["moon", "sub"].map(|name| pki(&format!("{name}.pem"))).concat();
                 std::fs::write(&path, chain).unwrap();
                 let (key, root) = (data("pki/tests/data/moon.key"), data("pki/tests/data/root.pem"));
-                format!("auth=cert key={key} certs={} cas={root}", path.display())
+                format!("cert key {key} certs {} cas {root}", path.display())
             }
         };
-        let encap = u8::from(self.encap);
+        let encap = if self.encap { "encap" } else { "" };
         format!(
-            "connection peer local={own} remote={peer} local-id={own_name} remote-id={peer_name} {auth} mode={mode} \
-             encap={encap} {}",
+            "ike peer local {own} remote {peer} local-id {own_name} remote-id {peer_name} {auth} {mode} {encap} {}",
             self.words
         )
     }
@@ -168,8 +169,8 @@ pub(crate) struct Speakers {
 }
 
 impl Speakers {
-    pub(crate) fn new(program: &Path, wanted: Wanted, memory: usize) -> Result<Self, String> {
-        let (mut lwip, wire) = Host::start(program, memory)?;
+    pub(crate) fn new(program: &Path, place: Place, wanted: Wanted, memory: usize) -> Result<Self, String> {
+        let (mut lwip, wire) = Host::start(program, Setup { memory, place, config: CONFIG })?;
         let ends = wanted.ends();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl Speakers {
         std::fs::create_dir(&directory).unwrap();
         let orders = [
             "housekeeping".into(),
-            format!("address {}", ends.1),
+            format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),
             format!("clock {NEW_YEAR}"),
             wanted.order(&directory),
         ];
@@ -280,13 +281,23 @@ impl Speakers {
     }
 }
 
-/// Runs a test with every version of lwIP, for each case.
+/// Runs a test with every version of lwIP, for each case; in both places by turns.
 pub(crate) fn with_speakers(cases: &[Wanted], test: impl Fn(Wanted, &mut Speakers)) {
+    let places = Cell::new([Place::Inside, Place::Below]);
+    let next_place = || {
+        let [place, other] = places.get();
+        places.set([other, place]);
+        place
+    };
     with_programs(|program| {
         for wanted in cases {
-            let mut speakers = Speakers::new(program, *wanted, MEMORY).unwrap();
+            let mut speakers = Speakers::new(program, next_place(), *wanted, MEMORY).unwrap();
             test(*wanted, &mut speakers);
             speakers.lwip.end();
+        }
+        // The other version begins in the other place.
+        if cases.len() % 2 == 0 {
+            next_place();
         }
     });
 }

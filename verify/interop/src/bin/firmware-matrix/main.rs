@@ -13,9 +13,11 @@
 //! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
 //! nothing but ARP, neighbour discovery, IKE and ESP, bytes come back from its echo service and go to its discard service, and
 //! clear text is not answered. Two cases measure requests a second, plain and protected.
+//! Besides, the firmware is told to break the rules of its memory, and has to end of it.
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;
+mod fault;
 mod gateway;
 mod peer;
 mod run;
@@ -23,6 +25,7 @@ mod wire;
 
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
+use fault::Fault;
 use run::{Outcome, Places};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,7 +81,11 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
 fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     let cases: Vec<Case> =
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
-    if cases.is_empty() {
+    let faults: Vec<Fault> = fault::ALL
+        .into_iter()
+        .filter(|fault| filter.iter().all(|part| fault.name().contains(part)))
+        .collect();
+    if cases.is_empty() && faults.is_empty() {
         return Err(Error::new("no case has such a name"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
@@ -96,6 +103,15 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
             }
         }
     }
+    for fault in &faults {
+        match fault.run(places) {
+            Ok(caught) => println!("ok    {:<32} {caught}", fault.name()),
+            Err(error) => {
+                failed = failed.saturating_add(1);
+                println!("FAIL  {:<32} {error}", fault.name());
+            }
+        }
+    }
     if let (Some(plain), Some(protected)) = (plain, protected) {
         // The goal is 50 %. Who else uses the processors decides as much about it as we do, so it is told and no failure.
         let share = protected / plain * 100.0;
@@ -103,7 +119,7 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     }
     println!(
         "firmware matrix: {} cases, {failed} failed ({:.0} s)",
-        cases.len(),
+        cases.len().saturating_add(faults.len()),
         start.elapsed().as_secs_f64()
     );
     Ok(failed == 0)
