@@ -82,6 +82,13 @@ pub(crate) struct Counts {
     pub(crate) stopped: u64,
 }
 
+impl Counts {
+    /// Frames in either direction.
+    pub(crate) const fn moved(self) -> u64 {
+        self.received.wrapping_add(self.sent)
+    }
+}
+
 impl Nic {
     pub(super) fn new(mut transport: SomeTransport<'static>) -> Result<Self, Trouble> {
         let header = if negotiate(&mut transport)? & VERSION_1 == 0 { OLD_HEADER } else { HEADER };
