@@ -44,7 +44,12 @@ const TASKS: &[Task] = &[
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "", about: lwip::ABOUT, run: lwip::run },
     Task { name: "no-std", arguments: "[--board NAME]", about: no_std::ABOUT, run: no_std::run },
-    Task { name: "sizes", arguments: "[--check | --json]", about: sizes::ABOUT, run: sizes::run },
+    Task {
+        name: "sizes",
+        arguments: "[--check | [--json] [PROCESSOR...]]",
+        about: sizes::ABOUT,
+        run: sizes::run,
+    },
     Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
     Task { name: "firmware", arguments: "[--run [FILTER...]]", about: firmware::ABOUT, run: firmware::run },
     Task {
