@@ -6,6 +6,7 @@
 
 pub mod capture;
 pub mod cli;
+pub mod command;
 pub mod control;
 pub mod demo;
 pub mod failure;

@@ -8,7 +8,7 @@ mod assembly;
 pub(crate) mod config;
 mod control;
 mod direction;
-pub(crate) mod lines;
+pub mod lines;
 mod logbook;
 mod steward;
 mod tables;

@@ -312,6 +312,16 @@ impl Datapath {
         self.events.pop()
     }
 
+    /// Sizes of the tables.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether there is an event that was not read yet.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// How many events were lost because nobody read them.
     pub fn lost_events(&self) -> u64 {
         self.events.lost()

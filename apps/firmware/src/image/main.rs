@@ -17,6 +17,7 @@ mod boot;
 mod clock;
 mod console;
 mod cpu;
+mod fault;
 mod memory;
 mod net;
 mod rng;
@@ -43,13 +44,17 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     console::open();
     say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
-    boot::guard_stack();
+    boot::protect_memory()?;
     cpu::enable_vectors();
     memory::set_up(info)?;
     let clock = Clock::calibrate()?;
     say!("clock: {} kHz", clock.kilohertz());
     let mut rng = HardwareRng::new()?;
     let config = read_config(info)?;
+    if let Some(fault) = config.fault {
+        fault::make(fault);
+        return Err("nothing has caught the fault");
+    }
     let nic = net::open(info.command_line())?;
     let address = nic.address();
     say!("network: {address}, {}/{}", config.address, config.prefix);
@@ -86,7 +91,10 @@ fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
 /// What there is to know, for somebody who typed something.
 fn say_status(station: &mut Station<Nic>) {
     let counts = station.device_mut().counts();
-    say!("frames: {} received, {} sent, {} lost", counts.received, counts.sent, counts.lost);
+    say!("frames: {} received, {} sent, {} had to wait", counts.received, counts.sent, counts.refused);
+    if counts.stopped > 0 {
+        say!("network: the card took nothing for a second, {} times", counts.stopped);
+    }
     say!("pages: {}", station.served());
     for (reason, count) in station.drops() {
         say!("dropped: {count} {reason}");
