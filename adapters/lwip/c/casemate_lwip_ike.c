@@ -7,6 +7,9 @@
 #include "lwip/ip.h"
 #include "lwip/pbuf.h"
 #include "lwip/timeouts.h"
+#if !NO_SYS
+#include "lwip/tcpip.h"
+#endif
 
 #if !LWIP_UDP
 #error "casemate: LWIP_UDP must be 1: IKE goes over UDP"
@@ -117,7 +120,7 @@ static void send(struct casemate_lwip_ike *ike, const struct casemate_datagram *
     struct pbuf *p;
     ip_addr_t from, to;
     err_t err = ERR_MEM;
-    if (!to_lwip(&from, &datagram->local) || !to_lwip(&to, &datagram->remote)) {
+    if (pcb == NULL || !to_lwip(&from, &datagram->local) || !to_lwip(&to, &datagram->remote)) {
         ike->lost++;
         return;
     }
@@ -175,13 +178,22 @@ static void follow_up(struct casemate_lwip_ike *ike)
 static void serve(void *arg)
 {
     struct casemate_lwip_ike *ike = (struct casemate_lwip_ike *)arg;
-    casemate_ike_serve(ike->host, casemate_lwip_now());
-    follow_up(ike);
+    /* It may have been stopped meanwhile. */
+    if (ike->ports[0] != NULL) {
+        casemate_ike_serve(ike->host, casemate_lwip_now());
+        follow_up(ike);
+    }
 }
 
-/* casemate_wake_fn: a packet is being worked on, so the work waits for the timer. */
+/* casemate_wake_fn: a packet is being worked on, so the work comes later. */
 static void wake(void *context)
 {
+#if !NO_SYS
+    /* The packet may be of another thread, while the stack's sleeps until the next timer that it knows. */
+    if (tcpip_try_callback(serve, context) == ERR_OK) {
+        return;
+    }
+#endif
     sys_untimeout(serve, context);
     sys_timeout(0, serve, context);
 }
@@ -194,6 +206,11 @@ static void received(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_ad
     struct casemate_lwip_ike *ike = (struct casemate_lwip_ike *)arg;
     struct casemate_datagram datagram;
     struct pbuf *q = p;
+    /* What goes to many is not for IKE. */
+    if (home_of(ip_current_dest_addr()) == NULL) {
+        pbuf_free(p);
+        return;
+    }
     if (p->next != NULL) {
         q = pbuf_clone(PBUF_RAW, PBUF_RAM, p);
         pbuf_free(p);

@@ -31,7 +31,7 @@ const char ike_console_help[] =
     "  counts                           IKE SAs, half-open ones, Child SAs, what was refused\n"
     "  faults                           what peers did wrong\n"
     "  clock SECONDS                    the time of day, since 1970: certificates are judged by it\n"
-    "  later MS                         for tests: as if so many milliseconds had passed\n";
+    "  later MS                         for tests, with NO_SYS: as if so many milliseconds had passed\n";
 
 static struct casemate_lwip_ike ike;
 static char happened[HAPPENED];
@@ -328,9 +328,11 @@ int ike_obey(struct casemate_host *host, char **words, int count)
     } else if (count == 2 && strcmp(words[0], "clock") == 0) {
         s32_t code = casemate_ike_clock(host, strtoull(words[1], NULL, 10), casemate_lwip_now());
         console_answer(code != CASEMATE_OK, "%s", casemate_strerror(code));
+#if NO_SYS
     } else if (count == 2 && strcmp(words[0], "later") == 0) {
         loop_later((u32_t)atoi(words[1]));
         console_answer(0, "later");
+#endif
     } else if (count == 1 && strcmp(words[0], "events") == 0) {
         console_answer(0, "%s", happened);
         happened[0] = 0;

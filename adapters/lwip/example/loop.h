@@ -14,8 +14,10 @@ int loop_fd(void);
 /* For netif_add: what takes a frame. */
 netif_input_fn loop_input(void);
 
+#if NO_SYS
 /* For tests: as if so many milliseconds had passed. */
 void loop_later(u32_t ms);
+#endif
 
 /* Between these, functions of lwIP and of Casemate may be called. */
 void loop_lock(void);

@@ -75,7 +75,9 @@ pub(crate) enum Need {
 /// kept of it. A test measures it.
 const EXCHANGE: usize = 40_000;
 /// An IKE SA with what a peer may have it keep: a message that is put together, the last answer, a request on its way.
-const IKE_SA: usize = 12_288;
+const IKE_SA: usize = 16_384;
+/// A request that is due, as it is kept and as it is sent: one call may begin as many as there are IKE SAs.
+const REQUEST: usize = 3_072;
 /// A Child SA within it.
 const IKE_CHILD: usize = 2_048;
 
@@ -87,7 +89,8 @@ pub(crate) fn exchange(endpoint: &Endpoint, need: Need) -> usize {
     let limits = datapath.limits();
     let tables = growth(limits.sas, datapath.sas().count())
         .saturating_add(growth(limits.policies.saturating_mul(2), policies));
-    let one = tables.saturating_add(EXCHANGE);
+    let requests = endpoint.ike().counts().0.saturating_mul(REQUEST);
+    let one = tables.saturating_add(requests).saturating_add(EXCHANGE);
     match need {
         Need::Known => one,
         Need::New => one.saturating_add(IKE_SA),

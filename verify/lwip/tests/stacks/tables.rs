@@ -72,7 +72,10 @@ fn what_is_wrong_has_a_name() {
             ("address 192.0.2.2/x".into(), "192.0.2.1/24"),
             ("neighbour 02:00".into(), "an Ethernet address"),
             ("unmatched maybe".into(), "`discard` or `bypass`"),
-            ("ike".into(), "no IKE yet"),
+            ("ike".into(), "a word more"),
+            ("ike a secre b".into(), "a word of a connection"),
+            ("ike a key /nowhere".into(), "a file that can be read"),
+            ("ike a secret b".into(), "ike-sas"),
             ("polity".into(), "--help"),
         ] {
             let error = lwip.order(&order).unwrap_err();
