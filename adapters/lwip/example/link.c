@@ -35,6 +35,8 @@
 #define INSIDE 3
 
 static int link_fd = -1;
+/* Of a Unix socket. */
+static struct sockaddr_un other_end;
 static u16_t link_mtu;
 static struct eth_addr neighbour;
 static ip6_addr_t gateway6;
@@ -74,21 +76,31 @@ static int path_address(struct sockaddr_un *out, const char *path)
 
 int link_open_unix(const char *own, const char *peer)
 {
-    struct sockaddr_un here, there;
+    struct sockaddr_un here;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-    if (fd < 0 || path_address(&here, own) != 0 || path_address(&there, peer) != 0
-        || bind(fd, (struct sockaddr *)&here, sizeof(here)) != 0
-        || connect(fd, (struct sockaddr *)&there, sizeof(there)) != 0) {
+    if (fd < 0 || path_address(&here, own) != 0 || path_address(&other_end, peer) != 0
+        || bind(fd, (struct sockaddr *)&here, sizeof(here)) != 0) {
         return -1;
     }
     return fd;
+}
+
+/* Whether there is room for a frame, or will be soon. */
+static int has_room(void)
+{
+    struct pollfd room = { link_fd, POLLOUT, 0 };
+    if (errno == ENOTCONN) {
+        /* The other end of a Unix socket may come later than this one. */
+        return connect(link_fd, (struct sockaddr *)&other_end, sizeof(other_end)) == 0;
+    }
+    /* The other end reads all the time, if it is there. */
+    return (errno == EAGAIN || errno == ENOBUFS) && poll(&room, 1, PATIENCE_MS) > 0;
 }
 
 /* Writes a frame. */
 static err_t transmit(struct netif *netif, struct pbuf *p)
 {
     u8_t frame[ETH_PAD_SIZE + FRAME];
-    struct pollfd room = { link_fd, POLLOUT, 0 };
     LWIP_UNUSED_ARG(netif);
     if (p->tot_len > SIZEOF_ETH_HDR + link_mtu) {
         fprintf(stderr, "a frame of %d bytes is too long for the link\n", p->tot_len - ETH_PAD_SIZE);
@@ -96,8 +108,7 @@ static err_t transmit(struct netif *netif, struct pbuf *p)
     }
     pbuf_copy_partial(p, frame, p->tot_len, 0);
     while (write(link_fd, frame + ETH_PAD_SIZE, p->tot_len - ETH_PAD_SIZE) < 0) {
-        /* The other end reads all the time, if it is there. */
-        if ((errno != EAGAIN && errno != ENOBUFS) || poll(&room, 1, PATIENCE_MS) <= 0) {
+        if (!has_room()) {
             return ERR_IF;
         }
     }

@@ -34,8 +34,6 @@ pub struct Host {
     pub(crate) next_ident: u32,
     /// When datagrams were given up last.
     pub(crate) expired: Instant,
-    /// Whether what no policy names passes.
-    passes_unmatched: bool,
 }
 
 impl Host {
@@ -71,7 +69,6 @@ impl Host {
             fragment: vec![0; mtu].into(),
             next_ident: u32::from_be_bytes(ident),
             expired: Instant::ZERO,
-            passes_unmatched: unmatched == Unmatched::PassClear,
         })
     }
 
@@ -122,11 +119,7 @@ impl Host {
 
     /// Whether every packet passes as it is.
     pub(crate) fn is_idle(&self) -> bool {
-        let has_policy = |direction| self.endpoint.datapath().policies(direction).next().is_some();
-        self.passes_unmatched
-            && self.endpoint.datapath().sas().next().is_none()
-            && !has_policy(Direction::Outbound)
-            && !has_policy(Direction::Inbound)
+        self.endpoint.datapath().passes_everything()
     }
 
     /// How many packets were dropped for the reason of this number, and its name.

@@ -250,6 +250,15 @@ impl Datapath {
         }
     }
 
+    /// Whether every packet passes as it is: there is no SA and no policy, and what no policy names passes. Cheap enough to be
+    /// asked for each packet.
+    pub fn passes_everything(&self) -> bool {
+        self.unmatched == Unmatched::PassClear
+            && self.sad.is_empty()
+            && self.spd_out.is_empty()
+            && self.spd_in.is_empty()
+    }
+
     /// Every SA with its state, outbound ones first.
     pub fn sas(&self) -> impl Iterator<Item = SaStatus> + '_ {
         let out = self.sad.iter_outbound().map(|(id, sa)| SaStatus::of_outbound(id, sa));
