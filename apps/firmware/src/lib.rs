@@ -26,7 +26,7 @@ mod lines;
 mod station;
 
 pub use bulk::Bulk;
-pub use config::{Config, ConfigError, Fault, IkeKeys, ManualKeys, ManualSa, Protection};
+pub use config::{AhSa, Config, ConfigError, EspSa, Fault, IkeKeys, ManualKeys, Pair, Protection, Protocols};
 pub use http::{Http, PAGE};
 pub use journal::Journal;
 pub use station::{Station, Trouble};

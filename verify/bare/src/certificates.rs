@@ -48,8 +48,7 @@ impl Credentials for Certificates {
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        let subject = Identity::Fqdn(String::new());
-        Some(OwnKey { key: self.own.key(), chain: self.own.chain().collect(), subject })
+        Some(OwnKey { key: self.own.key(), chain: self.own.chain().collect(), subject: None })
     }
 
     fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {

@@ -8,7 +8,7 @@
 //!     stack-application SOCKET pour ADDRESS:PORT       connects, sends for ever
 //!     stack-application SOCKET half PORT               listens, then writes half a call into its ring, and stays
 //!     stack-application SOCKET scribble SEED           writes anything into its memory, for ever
-//!     stack-application SOCKET idle                    does nothing
+//!     stack-application SOCKET idle                    does nothing, without the capabilities of root
 //!     stack-application SOCKET hoard                   opens sockets until it is refused, and says why
 //!     stack-application SOCKET look PID                tries to read the memory of that process
 //! ```
@@ -40,7 +40,7 @@ fn play(socket: &str, role: &str, argument: &str) -> io::Result<()> {
         "pour" => pour(&stack, argument),
         "half" => half(&stack, socket, argument),
         "scribble" => scribble(&stack, argument.parse().unwrap()),
-        "idle" => idle(),
+        "idle" => casemate_shm::confine::drop_privileges().and_then(|()| idle()),
         "hoard" => hoard(&stack),
         "look" => look(argument),
         other => panic!("`{other}` is no role"),

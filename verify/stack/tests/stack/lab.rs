@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -136,6 +137,8 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        // It takes back what it has changed, and leaves no journal.
+        let _ = self.peer.take().map(|mut peer| terminate(&mut peer.child, PATIENCE));
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -165,7 +168,7 @@ fn conf_of(own: IpAddr, other: IpAddr) -> String {
 /// A process, which ends with this value.
 pub(crate) struct Process {
     pub(crate) child: Child,
-    lines: Receiver<String>,
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Process {
@@ -181,19 +184,23 @@ impl Process {
                 }
             }
         });
-        Self { child, lines }
+        Self { child, lines: Mutex::new(lines) }
+    }
+
+    fn next(&self, patience: Duration) -> Option<String> {
+        self.lines.lock().unwrap().recv_timeout(patience).ok()
     }
 
     /// The next line that it prints.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("a line")
+        self.next(PATIENCE).unwrap_or_else(|| panic!("nothing was said"))
     }
 
     /// Waits for a line that begins so.
     pub(crate) fn await_line(&self, wanted: &str) -> String {
         let end = Instant::now() + PATIENCE;
         let mut said = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Some(line) = self.next(end.saturating_duration_since(Instant::now())) {
             if line.starts_with(wanted) {
                 return line;
             }

@@ -13,3 +13,4 @@ mod lab;
 mod limits;
 mod secrets;
 mod served;
+mod speed;
