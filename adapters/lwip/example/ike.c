@@ -228,7 +228,7 @@ int ike_add(const char *line, char *error, size_t room)
     words_next(&words);
     read_wanted(&words, &wanted);
     if (words.error[0] == 0 && ike.host == NULL) {
-        snprintf(error, room, "IKE: `tables ike-sas N` was expected");
+        snprintf(error, room, "there is no Casemate to give connections to");
     } else if (words.error[0] == 0) {
         code = casemate_lwip_add_connection(&ike, &wanted.connection);
         snprintf(error, room, "%s", casemate_strerror(code));

@@ -145,7 +145,10 @@ int32_t casemate_ike_home(struct casemate_host *host, const struct casemate_home
  */
 int32_t casemate_ike_clock(struct casemate_host *host, uint64_t unix_seconds, uint64_t now);
 
-/* Adds a connection, sets traps for CASEMATE_START_ON_TRAFFIC, and begins what is to start at once. */
+/*
+ * Adds a connection, sets traps for CASEMATE_START_ON_TRAFFIC, and begins what is to start at once. CASEMATE_ERR_FULL if the
+ * tables have no room for IKE SAs, or none for the policies of the traps.
+ */
 int32_t casemate_add_connection(struct casemate_host *host, const struct casemate_connection *connection, uint64_t now);
 
 /* Removes the connection of this name, and closes its SAs. */

@@ -37,6 +37,8 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// What IKE needs beside the endpoint.
 pub(crate) struct Speaker {
+    /// Whether the tables have room for an IKE SA.
+    has_room: bool,
     keys: ConnectionKeys,
     home: Home,
     /// Seconds since 1970, and when that was.
@@ -51,8 +53,10 @@ pub(crate) struct Speaker {
 
 impl Speaker {
     pub(crate) fn new(tables: &Tables) -> Result<Self, Code> {
-        let longest = costs::settings(tables)?.message_bytes.saturating_add(NON_ESP_MARKER.len());
+        let settings = costs::settings(tables)?;
+        let longest = settings.message_bytes.saturating_add(NON_ESP_MARKER.len());
         Ok(Self {
+            has_room: settings.ike_sas > 0,
             keys: ConnectionKeys::new(),
             home: Home { source: None, wake: None, context: core::ptr::null_mut() },
             clock: None,
@@ -108,6 +112,9 @@ impl Host {
 
     /// Adds a connection, and begins what it says is to begin at once.
     pub(crate) fn add_connection(&mut self, wanted: &Wanted<'_>, now: Instant) -> Result<(), Code> {
+        if !self.speaker.has_room {
+            return Err(Code::Full);
+        }
         let (connection, keys) = wanted.make()?;
         let mut all = self.endpoint.ike().connections().to_vec();
         if all.iter().any(|known| known.name == connection.name) {

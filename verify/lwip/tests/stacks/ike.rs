@@ -1,7 +1,8 @@
 //! IKE between lwIP and smoltcp, both behind Casemate.
 
 use crate::pair::with_programs;
-use crate::speakers::{Auth, Speakers, Wanted, with_speakers};
+use crate::speakers::{Auth, Speakers, Wanted, with_speakers, with_speakers_of};
+use crate::threads::BUILDS;
 use casemate_ike::Event;
 use casemate_ike::config::ChildMode;
 use casemate_lwip_tests::Place;
@@ -67,6 +68,21 @@ fn the_first_packet_of_lwip_calls_for_an_sa() {
             events.contains("ike-up peer") && events.contains("child-up peer/all"),
             "{wanted:?}: {events}"
         );
+        check_wire(wanted, speakers);
+    });
+}
+
+/// The alarm that a packet gives is raised in the thread that sends it; the work is the stack's.
+#[test]
+fn the_first_packet_calls_for_an_sa_with_threads_too() {
+    let wanted = Wanted { words: "traffic", ..Wanted::PLAIN };
+    with_speakers_of(&BUILDS, &[wanted, Wanted { encap: true, ..wanted }], |wanted, speakers| {
+        let echo = speakers.peer.udp(ECHO);
+        echo_from_lwip(speakers, echo);
+        speakers.lwip.order("rekey peer/all").unwrap();
+        speakers
+            .run("the rekeying", |speakers| speakers.lwip.order("events").unwrap().contains("child-rekeyed"));
+        echo_from_lwip(speakers, echo);
         check_wire(wanted, speakers);
     });
 }

@@ -90,7 +90,7 @@ impl Pair {
 }
 
 /// Runs a test with each of these programs that can be built here.
-fn with_builds(builds: &[Build], test: impl Fn(&Path)) {
+pub(crate) fn with_builds(builds: &[Build], test: impl Fn(&Path)) {
     for build in builds {
         match program::build(*build) {
             Ok(program) => test(&program),

@@ -1,6 +1,6 @@
 //! Both ends with IKE.
 
-use crate::pair::with_programs;
+use crate::pair::with_builds;
 use crate::peer::{ETHERNET, Peer, Seen};
 use crate::specs::LIMITS;
 use casemate::{Authorities, ConnectionKeys, Notice, OwnProof, PeerProof, housekeeping};
@@ -12,6 +12,7 @@ use casemate_ike::config::{
     AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod,
 };
+use casemate_lwip_tests::program::{Build, VERSIONS};
 use casemate_lwip_tests::{Host, Place, Setup};
 use casemate_pki::{LocalCert, Options, StoreLimits, TrustStore, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -283,19 +284,24 @@ impl Speakers {
 
 /// Runs a test with every version of lwIP, for each case; in both places by turns.
 pub(crate) fn with_speakers(cases: &[Wanted], test: impl Fn(Wanted, &mut Speakers)) {
+    with_speakers_of(&VERSIONS.map(Build::checked), cases, test);
+}
+
+/// The same with these programs.
+pub(crate) fn with_speakers_of(builds: &[Build], cases: &[Wanted], test: impl Fn(Wanted, &mut Speakers)) {
     let places = Cell::new([Place::Inside, Place::Below]);
     let next_place = || {
         let [place, other] = places.get();
         places.set([other, place]);
         place
     };
-    with_programs(|program| {
+    with_builds(builds, |program| {
         for wanted in cases {
             let mut speakers = Speakers::new(program, next_place(), *wanted, MEMORY).unwrap();
             test(*wanted, &mut speakers);
             speakers.lwip.end();
         }
-        // The other version begins in the other place.
+        // The next program begins in the other place.
         if cases.len().is_multiple_of(2) {
             next_place();
         }

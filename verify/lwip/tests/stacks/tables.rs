@@ -75,7 +75,7 @@ fn what_is_wrong_has_a_name() {
             ("ike".into(), "a word more"),
             ("ike a secre b".into(), "a word of a connection"),
             ("ike a key /nowhere".into(), "a file that can be read"),
-            ("ike a secret b".into(), "ike-sas"),
+            ("ike a secret b".into(), "as many entries"),
             ("polity".into(), "--help"),
         ] {
             let error = lwip.order(&order).unwrap_err();

@@ -10,7 +10,7 @@ const BY_SOCKETS: u16 = 8_080;
 /// The peer's page.
 const PAGE: usize = 20_000;
 
-const BUILDS: [Build; 2] = [
+pub(crate) const BUILDS: [Build; 2] = [
     Build { version: "2.2.1", is_threaded: true, watch: Watch::Memory },
     Build { version: "2.2.1", is_threaded: true, watch: Watch::Races },
 ];
