@@ -1,5 +1,5 @@
 //! What calls for an SA is heard, whatever else happens.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate::{Datapath, Endpoint, Means, Routes};
 use casemate_crypto::{Provider, Providers, Rng};
