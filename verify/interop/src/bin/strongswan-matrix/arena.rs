@@ -42,9 +42,9 @@ impl Arena {
         Ok(Self { path, plan, left, right, capture, probe })
     }
 
-    /// Starts both peers with their parts of the plan.
+    /// Starts both peers with their parts of the plan: strongSwan first, for the left side may begin at once.
     pub(crate) fn start(&mut self) -> Result<()> {
-        for side in Side::BOTH {
+        for side in [Side::Right, Side::Left] {
             let plan = self.plan.side(side).clone();
             self.peer(side).start(&plan).map_err(Error::in_front(side.name()))?;
         }

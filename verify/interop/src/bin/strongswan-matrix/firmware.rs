@@ -25,7 +25,7 @@ fn deaf<T>() -> Result<T> {
 
 impl Peer for InFirmware {
     fn start(&mut self, _: &SidePlan) -> Result<()> {
-        Ok(())
+        self.0.boot()
     }
 
     fn reload(&mut self, _: &SidePlan) -> Result<()> {

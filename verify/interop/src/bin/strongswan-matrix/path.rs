@@ -10,14 +10,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The router, which ends with this value, and the two ends.
 pub(crate) struct Path {
-    middle: Netns,
+    middle: Rc<Netns>,
     ends: [Rc<dyn Place>; 2],
 }
 
 impl Path {
     /// Connects both ends, left and right, by a router that forwards everything as it comes.
     pub(crate) fn new(ends: [Rc<dyn Place>; 2]) -> Result<Self> {
-        let path = Self { middle: Netns::new()?, ends };
+        let path = Self { middle: Rc::new(Netns::new()?), ends };
         // Not before the addresses are there: nothing shall be announced of them.
         path.in_middle(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",

@@ -15,6 +15,7 @@ use crate::side::{Family, Side};
 use crate::xfrm::Xfrm;
 use casemate_interop::{Netns, Output, Result};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a program may take that comes to an end by itself.
@@ -33,7 +34,7 @@ pub(crate) struct Program<'a> {
 /// One of the two ends of the path.
 pub(crate) trait Place {
     /// Plugs the end into the router, where its interface is called as `path::interface` says.
-    fn plug_into(&self, router: &Netns) -> Result<()>;
+    fn plug_into(&self, router: &Rc<Netns>) -> Result<()>;
 
     /// Gives the end its addresses and routes, once the router has its own. Nothing of earlier cases is left there.
     fn bring_up(&self) -> Result<()>;

@@ -10,6 +10,7 @@ use casemate_interop::{Error, Firmware, FirmwareSpec, Netns, Output, Result};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// The machine on a side of the path.
 pub(crate) struct OnQemu {
@@ -17,13 +18,36 @@ pub(crate) struct OnQemu {
     side: Side,
     words: String,
     directory: PathBuf,
+    /// The namespace of its tap.
+    router: RefCell<Option<Rc<Netns>>>,
     running: RefCell<Option<Firmware>>,
 }
 
 impl OnQemu {
     /// Will boot `image` with what the plan says of a side, with its files in `directory`.
     pub(crate) fn new(image: PathBuf, side: Side, plan: &Plan, directory: PathBuf) -> Self {
-        Self { image, side, words: words(side, plan), directory, running: RefCell::default() }
+        Self {
+            image,
+            side,
+            words: words(side, plan),
+            directory,
+            router: RefCell::default(),
+            running: RefCell::default(),
+        }
+    }
+
+    /// Boots the machine, which begins at once if that is its part.
+    pub(crate) fn boot(&self) -> Result<()> {
+        let router = self.router.borrow();
+        let router = router.as_ref().ok_or_else(|| Error::new("the firmware is not plugged in"))?;
+        fs::create_dir_all(&self.directory).map_err(Error::in_front(self.directory.display()))?;
+        let tap = interface(self.side);
+        let (image, words, directory): (&Path, _, _) = (&self.image, &self.words, &self.directory);
+        let spec = FirmwareSpec { image, machine: "pc", tap, words, directory };
+        let mut firmware = Firmware::boot(router, spec)?;
+        firmware.wait_until_ready()?;
+        *self.running.borrow_mut() = Some(firmware);
+        Ok(())
     }
 
     /// What it said on its console.
@@ -54,23 +78,20 @@ fn silent<T>() -> Result<T> {
 }
 
 impl Place for OnQemu {
-    fn plug_into(&self, router: &Netns) -> Result<()> {
+    fn plug_into(&self, router: &Rc<Netns>) -> Result<()> {
         let tap = interface(self.side);
         router.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
-        fs::create_dir_all(&self.directory).map_err(Error::in_front(self.directory.display()))?;
-        let (image, words, directory): (&Path, _, _) = (&self.image, &self.words, &self.directory);
-        let spec = FirmwareSpec { image, machine: "pc", tap, words, directory };
-        *self.running.borrow_mut() = Some(Firmware::boot(router, spec)?);
+        *self.router.borrow_mut() = Some(router.clone());
         Ok(())
     }
 
     fn bring_up(&self) -> Result<()> {
-        let mut running = self.running.borrow_mut();
-        running.as_mut().map_or_else(silent, Firmware::wait_until_ready)
+        Ok(())
     }
 
     fn unplug(&self, _: &Netns) {
         *self.running.borrow_mut() = None;
+        *self.router.borrow_mut() = None;
     }
 
     fn probe(&self, _: &[&str]) -> Result<Output> {

@@ -65,7 +65,7 @@ impl InGuest {
 }
 
 impl Place for InGuest {
-    fn plug_into(&self, router: &Netns) -> Result<()> {
+    fn plug_into(&self, router: &Rc<Netns>) -> Result<()> {
         self.home.ip(&format!("link set dev {} netns {}\n", interface(self.side), router.pid()))
     }
 

@@ -32,7 +32,7 @@ impl InNamespace {
 }
 
 impl Place for InNamespace {
-    fn plug_into(&self, router: &Netns) -> Result<()> {
+    fn plug_into(&self, router: &Rc<Netns>) -> Result<()> {
         let link =
             format!("link add wire type veth peer name {} netns {}\n", interface(self.side), router.pid());
         self.netns.ip(&link)

@@ -68,7 +68,7 @@ fn demand(running: &Running, order: &str) -> Result<String> {
 }
 
 impl Place for OnTap {
-    fn plug_into(&self, router: &Netns) -> Result<()> {
+    fn plug_into(&self, router: &Rc<Netns>) -> Result<()> {
         let tap = interface(self.side);
         router.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
         let mut command = router.command(&self.program);
