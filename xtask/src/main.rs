@@ -3,6 +3,7 @@
 //! Called by developers and by `.ci/run`, which runs `cargo xtask ci`. Builds first on a fresh machine, so it depends on
 //! little. Every task works from any directory of the checkout and ends non-zero when something is wrong.
 
+mod bare;
 mod bench;
 mod ci;
 mod failure;
@@ -14,9 +15,11 @@ mod licences;
 mod lines;
 mod lwip;
 mod metadata;
+mod no_std;
 mod packages;
 mod purity;
 mod shell;
+mod sizes;
 mod sources;
 mod spdx;
 mod stages;
@@ -40,6 +43,13 @@ const TASKS: &[Task] = &[
     Task { name: "lines", arguments: "", about: lines::ABOUT, run: lines::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "", about: lwip::ABOUT, run: lwip::run },
+    Task { name: "no-std", arguments: "[--board NAME]", about: no_std::ABOUT, run: no_std::run },
+    Task {
+        name: "sizes",
+        arguments: "[--check | [--json] [PROCESSOR...]]",
+        about: sizes::ABOUT,
+        run: sizes::run,
+    },
     Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
     Task { name: "firmware", arguments: "[--run [FILTER...]]", about: firmware::ABOUT, run: firmware::run },
     Task {

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::stages::Stages;
-use crate::{firmware, fuzz, interop, lwip, metadata, packages, shell};
+use crate::{bare, firmware, fuzz, interop, lwip, metadata, no_std, packages, shell, sizes};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::path::Path;
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
 As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
 cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the simulator, the matrices against
-strongSwan and a Linux kernel (interop), the machine without an operating system (firmware) and a smoke run of the fuzz
-targets.";
+strongSwan and a Linux kernel (interop), the machine without an operating system (firmware), the self-test on an emulated Raspberry Pi (no-std), the
+bounds of the footprint (sizes) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
@@ -37,6 +37,17 @@ pub(crate) fn add_to(stages: &mut Stages) {
     match firmware::unavailable() {
         None => stages.run("test: firmware", || firmware::run(&["--run".into()])),
         Some(why) => stages.left_out("test: firmware", why),
+    }
+    match bare::unavailable() {
+        None => {
+            // The other boards differ in their processor only, and each build takes minutes.
+            stages.run("test: no-std", || no_std::run(&["--board".into(), "ARMv6".into()]));
+            stages.run("test: sizes", || sizes::run(&["--check".into()]));
+        }
+        Some(why) => {
+            stages.left_out("test: no-std", &why);
+            stages.left_out("test: sizes", &why);
+        }
     }
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&["--smoke".into()])),

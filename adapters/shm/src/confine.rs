@@ -20,7 +20,7 @@ pub fn become_user(uid: u32) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(rustix::fs::Gid::from_raw(uid))?;
     set_thread_uid(rustix::fs::Uid::from_raw(uid))?;
-    // The kernel makes a process that changes its user as it was by default.
+    // The kernel has set that anew, as the administrator says in fs.suid_dumpable.
     hide()
 }
 
@@ -31,7 +31,5 @@ pub fn drop_privileges() -> io::Result<()> {
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    // Fewer capabilities make a process as it was by default.
-    hide()
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }

@@ -33,6 +33,7 @@ mod memory;
 mod session;
 mod tcp;
 mod udp;
+mod wait;
 
 pub use door::{Door, Visitor};
 pub use link::{Link, Rung};
@@ -40,3 +41,4 @@ pub use memory::Memory;
 pub use session::Stack;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
+pub use wait::wait;

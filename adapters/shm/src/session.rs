@@ -5,12 +5,13 @@
 
 use crate::door::enter;
 use crate::link::{Link, Rung, hush};
-use casemate_rings::{Answer, Call, Caller, Error, Outcome, PutError, Tag};
+use casemate_rings::{Answer, Call, Caller, Error, Outcome, PutError, Tag, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,17 @@ impl Stack {
         let state = State { caller, next: 0, answers, is_watched: false, ended: None };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Ok(Self(Arc::new(Session { state, changed, bell, most_sent: geometry.most_sent() })))
+    }
+
+    /// Lets the words be looked at, and changed, that this process shares with the server. What an application that is broken could
+    /// do there, a test can do with this; nothing else needs it.
+    pub fn memory(&self, act: impl FnOnce(&[AtomicU64])) {
+        act(self.0.lock().caller.transport().memory());
+    }
+
+    /// Wakes the server, which finds out by itself what there is to do.
+    pub fn ring(&self) {
+        self.0.lock().caller.transport().ring();
     }
 
     /// The most data that one call can send.

@@ -5,7 +5,7 @@
 //! [`casemate_linux::setup`] plans the changes, and `steward` looks after the loop while it runs.
 
 mod assembly;
-mod config;
+pub(crate) mod config;
 mod control;
 mod direction;
 pub mod lines;

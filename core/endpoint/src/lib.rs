@@ -19,6 +19,7 @@ mod connection_keys;
 mod endpoint;
 mod host;
 mod housekeeping;
+mod manual;
 mod names;
 mod notice;
 mod policy;

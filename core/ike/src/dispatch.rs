@@ -82,7 +82,7 @@ fn unprotected(request: &Header, (kind, data): (NotifyType, &[u8]), path: Path, 
     let exchange = request.exchange;
     let answer = Kind { exchange, message_id: request.message_id, response: true };
     let header = header((request.spi_i, request.spi_r), role, answer);
-    let built = plain(&header, &mut cx.shared.scratch, |out| out.notify(&Notify::new(kind, data)));
+    let built = plain(&header, &mut cx.shared.scratch, &|out| out.notify(&Notify::new(kind, data)));
     if let Ok(message) = built {
         cx.send(path, &[message]);
     }
@@ -206,7 +206,8 @@ fn protected(
     });
     let (shared, _, sas) = ike.parts();
     if let Some(request) = request.filter(|_| !sas.contains_key(&id)) {
-        shared.farewells.keep(request, shared.transmits.iter().skip(before), env.now);
+        let most = shared.settings.ike_sas;
+        shared.farewells.keep(request, shared.transmits.iter().skip(before), (env.now, most));
     }
     Ok(())
 }

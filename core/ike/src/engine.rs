@@ -52,6 +52,12 @@ pub struct Ike {
     scheduled: BTreeMap<IkeSaId, Instant>,
 }
 
+/// What the tables say of an IKE SA that was taken out.
+struct Before {
+    half_open: Option<(u64, SocketAddr)>,
+    connected: Option<(usize, IkeSaId)>,
+}
+
 impl Ike {
     /// An engine without connections.
     pub fn new(settings: Settings) -> Self {
@@ -249,16 +255,28 @@ impl Ike {
         env: &mut Env<'_>,
         act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
     ) -> bool {
-        let Some(sa) = self.sas.remove(&id) else { return false };
-        let was_half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
-        let was_connected = connected(&sa);
-        let mut cx = Cx { env, shared: &mut self.shared };
-        let sa = act(sa, &mut cx);
-        if let Some(key) = was_half_open.filter(|_| !sa.is_half_open()) {
+        let Some((sa, before)) = self.take(id) else { return false };
+        let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
+        self.put_back(sa, before);
+        true
+    }
+
+    /// Takes an IKE SA out of its table. With [`put_back`](Self::put_back) apart from `act`, so that they are not there once for each
+    /// of the things that an IKE SA can do.
+    fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, Before)> {
+        let sa = self.sas.remove(&id)?;
+        let half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
+        let connected = connected(&sa);
+        Some((sa, Before { half_open, connected }))
+    }
+
+    /// Puts an IKE SA back, and in order what is known of it elsewhere.
+    fn put_back(&mut self, sa: IkeSa, before: Before) {
+        if let Some(key) = before.half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&key);
         }
         let is_connected = connected(&sa);
-        if let Some(known) = was_connected.filter(|_| is_connected != was_connected) {
+        if let Some(known) = before.connected.filter(|_| is_connected != before.connected) {
             self.by_connection.remove(&known);
         }
         self.by_connection.extend(is_connected);
@@ -266,10 +284,9 @@ impl Ike {
             State::Closed(why) => self.forget(&sa, why),
             _ => {
                 self.schedule(&sa);
-                self.sas.insert(id, sa);
+                self.sas.insert(sa.head.id, sa);
             }
         }
-        true
     }
 
     fn forget(&mut self, sa: &IkeSa, why: Down) {
@@ -374,7 +391,8 @@ impl Ike {
         self.half_open.get(&(spi.0, remote)).copied()
     }
 
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
+    pub fn counts(&self) -> (usize, usize) {
         (self.sas.len(), self.half_open.len())
     }
 }

@@ -7,23 +7,36 @@ use crate::layout::Place;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The words of a ring from `position` on: those up to its end, and those from its start.
-fn halves(memory: &[AtomicU64], place: Place, position: u64) -> (&[AtomicU64], &[AtomicU64]) {
+///
+/// Two slices, and a plain loop over each: an iterator that chains them costs several times as much for each word.
+fn halves(memory: &[AtomicU64], place: Place, position: u64) -> [&[AtomicU64]; 2] {
     let ring = memory.get(place.at..place.at.saturating_add(place.len())).unwrap_or_default();
     let (front, back) = ring.split_at_checked(place.index(position)).unwrap_or_default();
-    (back, front)
+    [back, front]
+}
+
+/// The position that is so many words further.
+const fn further(position: u64, words: usize) -> u64 {
+    position.wrapping_add(words as u64)
+}
+
+/// The word at a position.
+fn word(memory: &[AtomicU64], place: Place, position: u64) -> Option<&AtomicU64> {
+    memory.get(place.at.saturating_add(place.index(position)))
 }
 
 /// Writes bytes from a position on; the last word is filled up with zeros.
 pub(crate) fn write(memory: &[AtomicU64], place: Place, position: u64, data: &[u8]) {
-    let (first, second) = halves(memory, place, position);
     let (chunks, rest) = data.as_chunks::<WORD>();
-    let mut words = first.iter().chain(second);
-    // `zip` over the chain would take a word too many at the end of the chunks.
-    for (chunk, word) in chunks.iter().zip(words.by_ref().take(chunks.len())) {
-        word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+    let [first, second] = halves(memory, place, position);
+    let (front, back) = chunks.split_at_checked(first.len()).unwrap_or((chunks, &[]));
+    for (words, chunks) in [(first, front), (second, back)] {
+        for (word, chunk) in words.iter().zip(chunks) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
     }
     if !rest.is_empty()
-        && let Some(word) = words.next()
+        && let Some(word) = word(memory, place, further(position, chunks.len()))
     {
         let mut last = [0; WORD];
         last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
@@ -33,25 +46,27 @@ pub(crate) fn write(memory: &[AtomicU64], place: Place, position: u64, data: &[u
 
 /// Reads the bytes that begin `skip` bytes behind a position.
 pub(crate) fn read(memory: &[AtomicU64], place: Place, position: u64, skip: usize, out: &mut [u8]) {
-    let position = position.wrapping_add((skip / WORD) as u64);
-    let (first, second) = halves(memory, place, position);
-    let mut words = first.iter().chain(second).map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
-    let skip = skip % WORD;
+    let load =
+        |position| word(memory, place, position).map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+    let (mut position, skip) = (further(position, skip / WORD), skip % WORD);
     let lead = if skip == 0 { 0 } else { WORD.saturating_sub(skip).min(out.len()) };
-    let (front, out) = out.split_at_mut_checked(lead).unwrap_or_default();
-    if !front.is_empty()
-        && let Some(word) = words.next()
-    {
-        front.iter_mut().zip(word.iter().skip(skip)).for_each(|(to, from)| *to = *from);
+    let (lead, out) = out.split_at_mut_checked(lead).unwrap_or_default();
+    if !lead.is_empty() {
+        let word = load(position).unwrap_or_default();
+        lead.iter_mut().zip(word.iter().skip(skip)).for_each(|(to, from)| *to = *from);
+        position = further(position, 1);
     }
     let (chunks, rest) = out.as_chunks_mut::<WORD>();
-    let count = chunks.len();
-    for (chunk, word) in chunks.iter_mut().zip(words.by_ref().take(count)) {
-        *chunk = word;
+    let end = further(position, chunks.len());
+    let [first, second] = halves(memory, place, position);
+    let (front, back) = chunks.split_at_mut(first.len().min(chunks.len()));
+    for (words, chunks) in [(first, front), (second, back)] {
+        for (word, chunk) in words.iter().zip(chunks) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
     }
-    if !rest.is_empty()
-        && let Some(word) = words.next()
-    {
+    if !rest.is_empty() {
+        let word = load(end).unwrap_or_default();
         rest.iter_mut().zip(word).for_each(|(to, from)| *to = from);
     }
 }

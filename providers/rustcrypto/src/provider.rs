@@ -60,7 +60,7 @@ impl Provider for RustCrypto {
             KexMethod::EcpP256 => ecp::secret::<p256::NistP256>(method, rng),
             KexMethod::EcpP384 => ecp::secret::<p384::NistP384>(method, rng),
             KexMethod::EcpP521 => ecp::secret::<p521::NistP521>(method, rng),
-            KexMethod::X25519 => x25519::secret(rng),
+            KexMethod::X25519 => x25519::secret(rng, x25519::by_table),
             KexMethod::X448 => Err(KeyError::Unsupported),
         }
     }

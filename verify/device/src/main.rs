@@ -104,7 +104,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         stack.load_keys(path, now)?;
     }
     let mut orders = Orders::listen();
-    println!("ready");
+    println!("0 ready");
     while !orders.have_ended() {
         let now = casemate_smoltcp::to_smoltcp(clock.now());
         stack.poll(now);

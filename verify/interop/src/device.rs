@@ -1,6 +1,6 @@
 //! A program that is a device: it obeys lines of its standard input, and answers each with one.
 //!
-//! The answer is `0 TEXT`, or `1 TEXT` when it could not be done. The first line, without an order, is `ready`.
+//! The answer is `0 TEXT`, or `1 TEXT` when it could not be done. The first line, without an order, is `0 ready`.
 
 use crate::{Error, Output, Result};
 use std::fs::File;
@@ -40,7 +40,7 @@ impl Device {
         });
         let device = Self { child, orders, answers };
         match device.line().as_deref() {
-            Ok("ready") => Ok(device),
+            Ok("0 ready") => Ok(device),
             Ok(other) => Err(Error::new(format!("the device says `{other}`"))),
             Err(error) => {
                 let told = std::fs::read_to_string(log).unwrap_or_default();

@@ -9,12 +9,14 @@
 
 mod device;
 mod error;
+mod firmware;
 mod guest;
 mod netns;
 mod process;
 
 pub use device::Device;
 pub use error::{Error, Result};
+pub use firmware::{Firmware, FirmwareSpec};
 pub use guest::{Content, Guest, Images, NetworkSpec, Output, moved_counters};
 pub use netns::{Netns, is_root};
 pub use process::{Background, run};

@@ -77,6 +77,41 @@ pub const MODERN: &[(&str, usize)] = &[
     ("fips/180-4", 12),
 ];
 
+/// [`brief`](crate::brief) of a provider that has everything but DES, 3DES, MD5 and Curve448.
+pub const BRIEF: &[(&str, usize)] = &[
+    ("cavp/VNT128.rsp", 10),
+    ("cavp/VNT192.rsp", 10),
+    ("cavp/VNT256.rsp", 10),
+    ("cavp/CBCMMT128.rsp", 20),
+    ("cavp/CBCMMT192.rsp", 20),
+    ("cavp/CBCMMT256.rsp", 20),
+    ("cavp/aes-128-ctr.txt", 3),
+    ("cavp/aes-192-ctr.txt", 3),
+    ("cavp/aes-256-ctr.txt", 3),
+    ("cavp/nist-800-38b-aes128.txt", 4),
+    ("rfc/3602", 4),
+    ("rfc/3566", 14),
+    ("rfc/4494", 4),
+    ("rfc/4615", 1),
+    ("rfc/4868", 24),
+    ("rfc/7634", 1),
+    ("rfc/8439", 1),
+    ("draft/mcgrew-gcm-test", 11),
+    ("prf/rfc-2202-sha1", 7),
+    ("prf/rfc-4231-sha256", 6),
+    ("prf/rfc-4231-sha384", 6),
+    ("prf/rfc-4231-sha512", 6),
+    ("prf/rfc-4434", 3),
+    ("prf/rfc-4615", 3),
+    ("cavp/ikev2.rsp", 10),
+    ("contract/prf", 6),
+    ("rfc/5903", 6),
+    ("rfc/8031", 2),
+    ("python/modp", 24),
+    ("openssl/signatures", 30),
+    ("python/rsa-forgeries", 74),
+];
+
 /// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.
 pub const LEGACY: &[(&str, usize)] = &[
     ("cavp/TCBCMMT3.rsp", 20),

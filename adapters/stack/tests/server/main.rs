@@ -5,4 +5,5 @@ mod datagrams;
 mod hostile;
 mod limits;
 mod place;
+mod speed;
 mod streams;

@@ -22,28 +22,34 @@ pub(super) struct Leaving {
 /// All outbound SAs.
 #[derive(Debug, Default)]
 pub(super) struct OutboundIndex {
-    /// In this order: path, port, SPI, protocol, slot.
-    names: BTreeSet<(u64, u16, u32, u8, u32)>,
+    /// In this order: path, name, slot.
+    names: BTreeSet<Words>,
     /// In this order: reqid, path, slot.
-    reqids: BTreeSet<(u32, u64, u32)>,
+    reqids: BTreeSet<Words>,
 }
+
+/// What entries are ordered by. The same in every tree of the data path, so that there is one kind of tree in its code.
+type Words = [u64; 3];
 
 impl Leaving {
-    const fn name(&self) -> (u64, u16, u32, u8, u32) {
-        (self.path, number(self.port), self.spi.get(), self.protocol.number(), self.slot)
+    fn name(&self) -> Words {
+        [self.path, name(self.port, self.spi.get(), self.protocol.number()), self.slot.into()]
     }
 
-    const fn reqid(&self) -> (u32, u64, u32) {
-        (self.reqid, self.path, self.slot)
+    fn reqid(&self) -> Words {
+        [self.reqid.into(), self.path, self.slot.into()]
     }
 }
 
-/// No packet goes to port 0.
-const fn number(port: Option<u16>) -> u16 {
-    match port {
-        Some(port) => port,
-        None => 0,
-    }
+/// In this order: port, SPI, protocol. No packet goes to port 0.
+fn name(port: Option<u16>, spi: u32, protocol: u8) -> u64 {
+    u64::from(port.unwrap_or_default()) << 40 | u64::from(spi) << 8 | u64::from(protocol)
+}
+
+/// The slots of the entries from `first` to `last` with any slot.
+fn slots(tree: &BTreeSet<Words>, first: [u64; 2], last: [u64; 2]) -> impl Iterator<Item = u32> {
+    let ([a, b], [x, y]) = (first, last);
+    tree.range([a, b, 0]..=[x, y, u64::MAX]).map(|[.., slot]| *slot as u32)
 }
 
 impl OutboundIndex {
@@ -59,16 +65,12 @@ impl OutboundIndex {
 
     /// Slots on a path.
     pub(super) fn on_path(&self, path: u64) -> impl Iterator<Item = u32> {
-        let range = (path, 0, 0, 0, 0)..=(path, u16::MAX, u32::MAX, u8::MAX, u32::MAX);
-        self.names.range(range).map(|(.., slot)| *slot)
+        slots(&self.names, [path, 0], [path, u64::MAX])
     }
 
     /// Slots on a path, to a port.
     pub(super) fn to_port(&self, path: u64, port: Option<u16>) -> impl Iterator<Item = u32> {
-        let port = number(port);
-        self.names
-            .range((path, port, 0, 0, 0)..=(path, port, u32::MAX, u8::MAX, u32::MAX))
-            .map(|(.., slot)| *slot)
+        slots(&self.names, [path, name(port, 0, 0)], [path, name(port, u32::MAX, u8::MAX)])
     }
 
     /// Slots with the names of an SA: there is one more only if hashes collide.
@@ -78,20 +80,18 @@ impl OutboundIndex {
         port: Option<u16>,
         (protocol, spi): (Protocol, Spi),
     ) -> impl Iterator<Item = u32> {
-        let (port, spi, protocol) = (number(port), spi.get(), protocol.number());
-        self.names
-            .range((path, port, spi, protocol, 0)..=(path, port, spi, protocol, u32::MAX))
-            .map(|(.., slot)| *slot)
+        let name = name(port, spi.get(), protocol.number());
+        slots(&self.names, [path, name], [path, name])
     }
 
     /// Slots with a reqid.
     pub(super) fn with_reqid(&self, reqid: u32) -> impl Iterator<Item = u32> {
-        self.reqids.range((reqid, 0, 0)..=(reqid, u64::MAX, u32::MAX)).map(|(.., slot)| *slot)
+        slots(&self.reqids, [reqid.into(), 0], [reqid.into(), u64::MAX])
     }
 
     /// Slots with a reqid, on a path.
     pub(super) fn with_reqid_on_path(&self, reqid: u32, path: u64) -> impl Iterator<Item = u32> {
-        self.reqids.range((reqid, path, 0)..=(reqid, path, u32::MAX)).map(|(.., slot)| *slot)
+        slots(&self.reqids, [reqid.into(), path], [reqid.into(), path])
     }
 }
 

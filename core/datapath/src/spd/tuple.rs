@@ -42,7 +42,8 @@ struct Tuple {
     shape: Shape,
     /// The first of `rules`, at hand.
     best: Rule,
-    rules: BTreeSet<Rule>,
+    /// As [`Rule::words`].
+    rules: BTreeSet<[u64; 3]>,
 }
 
 /// All rules with one pair of prefixes, in order; never empty.
@@ -100,14 +101,10 @@ impl TupleSpace {
                 entry.insert(Bucket { key, rules: Vec::from([rule]) });
             }
         }
-        match self.tuples.iter_mut().find(|tuple| tuple.shape == key.shape) {
-            Some(tuple) => {
-                tuple.rules.insert(rule);
-                tuple.best = tuple.best.min(rule);
-            }
-            None => self.tuples.push(Tuple { shape: key.shape, best: rule, rules: BTreeSet::from([rule]) }),
-        }
-        self.tuples.sort_unstable_by_key(|tuple| tuple.best);
+        let mut tuple = self.take_tuple(key.shape).unwrap_or_else(|| Tuple::new(key.shape, rule));
+        tuple.rules.insert(rule.words());
+        tuple.best = tuple.best.min(rule);
+        self.place_tuple(tuple);
     }
 
     /// Takes out a rule that was inserted with this selector.
@@ -121,17 +118,22 @@ impl TupleSpace {
                 entry.remove();
             }
         }
-        self.tuples.retain_mut(|tuple| {
-            if tuple.shape == key.shape {
-                tuple.rules.remove(&rule);
-            }
-            match tuple.rules.first() {
-                Some(best) => tuple.best = *best,
-                None => return false,
-            }
-            true
-        });
-        self.tuples.sort_unstable_by_key(|tuple| tuple.best);
+        let Some(mut tuple) = self.take_tuple(key.shape) else { return };
+        tuple.rules.remove(&rule.words());
+        if let Some(best) = tuple.rules.first() {
+            tuple.best = Rule::from_words(*best);
+            self.place_tuple(tuple);
+        }
+    }
+
+    fn take_tuple(&mut self, shape: Shape) -> Option<Tuple> {
+        let at = self.tuples.iter().position(|tuple| tuple.shape == shape)?;
+        Some(self.tuples.remove(at))
+    }
+
+    fn place_tuple(&mut self, tuple: Tuple) {
+        let at = self.tuples.partition_point(|other| other.best < tuple.best);
+        self.tuples.insert(at, tuple);
     }
 }
 
@@ -140,10 +142,29 @@ impl TupleSpace {
     /// What searches rely on, and that nothing is left of rules that were removed.
     pub(super) fn assert_sound(&self) {
         assert!(self.tuples.is_sorted_by_key(|tuple| tuple.best));
-        assert!(self.tuples.iter().all(|tuple| tuple.rules.first() == Some(&tuple.best)));
+        assert!(self.tuples.iter().all(|tuple| tuple.rules.first() == Some(&tuple.best.words())));
         assert!(self.buckets.iter().all(|bucket| !bucket.rules.is_empty() && bucket.rules.is_sorted()));
         let in_tuples = self.tuples.iter().map(|tuple| tuple.rules.len()).sum::<usize>();
         assert_eq!(self.buckets.iter().map(|bucket| bucket.rules.len()).sum::<usize>(), in_tuples);
+    }
+}
+
+impl Tuple {
+    fn new(shape: Shape, first: Rule) -> Self {
+        Self { shape, best: first, rules: BTreeSet::new() }
+    }
+}
+
+impl Rule {
+    /// In the order of precedence. Of the same type as what the trees of the SAD hold, so that there is one kind of tree in the
+    /// code.
+    fn words(self) -> [u64; 3] {
+        [self.priority.into(), self.serial, self.slot.into()]
+    }
+
+    /// What `words` made.
+    const fn from_words([priority, serial, slot]: [u64; 3]) -> Self {
+        Self { priority: priority as u32, serial, slot: slot as u32 }
     }
 }
 

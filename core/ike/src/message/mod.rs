@@ -10,5 +10,5 @@ mod window;
 
 pub(crate) use content::{Content, critical, need};
 pub(crate) use reassembly::{Piece, Reassembled, Reassembly};
-pub(crate) use secured::{Kind, NotBuilt, Secured, header, plain};
+pub(crate) use secured::{Build, Kind, NotBuilt, Secured, header, plain};
 pub(crate) use window::{Incoming, NoAnswer, Window};

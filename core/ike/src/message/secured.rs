@@ -74,12 +74,11 @@ pub(crate) fn header(spis: (IkeSpi, IkeSpi), role: Role, kind: Kind) -> Header {
     }
 }
 
+/// Writes the payloads of a message. Not a generic parameter, so that what seals and sends is not there once for each message.
+pub(crate) type Build<'b> = &'b dyn Fn(&mut Writer<'_>) -> Result<(), WriteError>;
+
 /// Makes a message in clear text.
-pub(crate) fn plain(
-    header: &Header,
-    scratch: &mut [u8],
-    build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
-) -> Result<Vec<u8>, NotBuilt> {
+pub(crate) fn plain(header: &Header, scratch: &mut [u8], build: Build<'_>) -> Result<Vec<u8>, NotBuilt> {
     let mut writer = Writer::new(scratch, header)?;
     build(&mut writer)?;
     Ok(writer.finish()?.to_vec())
@@ -116,7 +115,7 @@ impl Secured {
         limit: Option<usize>,
         scratch: &mut [u8],
         (rng, providers): (&mut dyn Rng, &Providers<'_>),
-        build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+        build: Build<'_>,
     ) -> Result<Vec<Vec<u8>>, NotBuilt> {
         let header = header(self.spis, self.role, kind);
         let key = self.key(&self.seal, providers).map_err(|_| NotBuilt)?;

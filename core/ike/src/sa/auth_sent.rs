@@ -85,7 +85,7 @@ impl AuthSent {
         };
         let is_first_contact = connection.unique != Unique::Never
             && expected.as_ref().is_none_or(|peer| !cx.shared.peers.has(peer));
-        let sent = link.request(head, ExchangeType::IKE_AUTH, cx, |out| {
+        let sent = link.request(head, ExchangeType::IKE_AUTH, cx, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
                 out.notify(&Notify::new(NotifyType::INITIAL_CONTACT, &[]))?;

@@ -103,7 +103,7 @@ impl Established {
         let nonce = cx.nonce();
         let sent = self
             .link
-            .request(head, ExchangeType::CREATE_CHILD_SA, cx, |out| request.write(Some(&nonce), out));
+            .request(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| request.write(Some(&nonce), out));
         if sent.is_err() {
             cx.env.host.release_spi(request.spi);
             return Err(StateFault::Provider);
@@ -182,7 +182,7 @@ impl Established {
         cx.fault(StateFault::ChildNotFound.into(), head.path);
         let (protocol, spi) = (asked.protocol, asked.spi);
         let notify = Notify { protocol, kind: NotifyType::CHILD_SA_NOT_FOUND, spi, data: &[] };
-        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| out.notify(&notify));
+        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| out.notify(&notify));
         sent.map_err(|_| StateFault::Provider.into())
     }
 
@@ -205,8 +205,9 @@ impl Established {
         let child = made.inspect_err(|_| cx.env.host.release_spi(spi))?;
         let id = child.id;
         self.parentage.children.push(child);
-        let sent =
-            self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| grant.write(Some(&nonce_r), out));
+        let sent = self
+            .link
+            .answer(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| grant.write(Some(&nonce_r), out));
         if sent.is_err() {
             self.remove_child(id, Down::Fault(StateFault::Provider.into()), cx);
             return Err(StateFault::Provider);

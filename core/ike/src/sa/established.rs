@@ -250,7 +250,7 @@ impl Established {
             Task::RekeyIke => Ok(None),
             Task::DeleteIke(why) => self.request_end(head, why, cx),
             Task::Liveness => {
-                let sent = self.link.request(head, ExchangeType::INFORMATIONAL, cx, |_| Ok(()));
+                let sent = self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
             }
         }
@@ -404,6 +404,6 @@ impl Farewell {
     /// Says it once. An answer is not waited for.
     pub(super) fn say(head: &Head, link: &mut Link, what: NotifyType, cx: &mut Cx<'_, '_>) {
         let notify = Notify::new(what, &[]);
-        let _ = link.request(head, ExchangeType::INFORMATIONAL, cx, |out| out.notify(&notify));
+        let _ = link.request(head, ExchangeType::INFORMATIONAL, cx, &|out| out.notify(&notify));
     }
 }

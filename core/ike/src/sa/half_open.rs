@@ -107,7 +107,7 @@ impl HalfOpen {
         if let First::Refused(fault) = first {
             cx.fault(fault.into(), request.path);
         }
-        let sent = self.link.answer(head, ExchangeType::IKE_AUTH, cx, |out| {
+        let sent = self.link.answer(head, ExchangeType::IKE_AUTH, cx, &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)?;
             leased.write(out)?;

@@ -22,7 +22,7 @@ impl Established {
         child.stage = Stage::Closing;
         let closing = [inbound(child)];
         let sent =
-            self.link.request(head, ExchangeType::INFORMATIONAL, cx, |out| write_deletes(&closing, out));
+            self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&closing, out));
         sent.map(|()| Some(Pending::DeleteChildren([(id, why)].into()))).map_err(|_| StateFault::Provider)
     }
 
@@ -36,7 +36,7 @@ impl Established {
         self.phase = Phase::Closing;
         self.tasks.clear();
         let sent =
-            self.link.request(head, ExchangeType::INFORMATIONAL, cx, |out| out.delete(&Delete::IKE_SA));
+            self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|out| out.delete(&Delete::IKE_SA));
         sent.map(|()| Some(Pending::DeleteIke(why))).map_err(|_| StateFault::Provider)
     }
 
@@ -56,7 +56,7 @@ impl Established {
             {
                 self.leave_to(rival, cx);
             }
-            let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, |_| Ok(()));
+            let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
             sent.map_err(|_| StateFault::Provider)?;
             let refused = Down::Refused(NotifyType::AUTHENTICATION_FAILED);
             return Ok(Some(match (self.phase, failed) {
@@ -70,7 +70,7 @@ impl Established {
         // RFC 7296 section 2.25.1: what we are closing ourselves is not named in the answer.
         let answered: Vec<_> = named.iter().filter(|(_, stage, _)| *stage != Stage::Closing).collect();
         let spis: Vec<_> = answered.iter().map(|(.., inbound)| *inbound).collect();
-        let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, |out| write_deletes(&spis, out));
+        let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&spis, out));
         sent.map_err(|_| StateFault::Provider)?;
         for (id, stage, _) in named {
             // The peer may see before us which of two exchanges that met made one too many.

@@ -189,7 +189,7 @@ fn answer(
     let detection = Detection::new(head.spis(), head.path, connection.force_encap, cx.env.providers)?;
     let authorities = wanted_authorities(connection, cx);
     let kind = Kind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
-    let built = plain(&header(head.spis(), head.role, kind), &mut cx.shared.scratch, |out| {
+    let built = plain(&header(head.spis(), head.role, kind), &mut cx.shared.scratch, &|out| {
         chosen.with_repr(&[], |proposal| out.sa(proposal))?;
         out.ke(&Ke { method: KeMethod(suite.kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Refused)?)?;

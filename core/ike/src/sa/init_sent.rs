@@ -104,7 +104,7 @@ impl InitSent {
             write_features(connection, out)
         };
         let header = header(head.spis(), head.role, kind);
-        let request = plain(&header, &mut cx.shared.scratch, build);
+        let request = plain(&header, &mut cx.shared.scratch, &build);
         self.request = request.map_err(|_| StateFault::Provider)?;
         cx.send(head.path, core::slice::from_ref(&self.request));
         self.tries = 0;

@@ -4,14 +4,14 @@ use super::{Cx, Head};
 use crate::config::Fragmentation;
 use crate::keymat::SaKeys;
 use crate::message::{
-    self, Content, Incoming as Number, Kind, NoAnswer, NotBuilt, Piece, Reassembled, Secured, Window,
+    self, Build, Content, Incoming as Number, Kind, NoAnswer, NotBuilt, Piece, Reassembled, Secured, Window,
 };
 use crate::negotiate::IkeSuite;
 use crate::{Event, IkeKeys, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
-use casemate_wire::ike::{Answer, ExchangeType, Header, Notify, NotifyType, PayloadType, WriteError, Writer};
+use casemate_wire::ike::{Answer, ExchangeType, Header, Notify, NotifyType, PayloadType};
 
 /// The secured half of an IKE SA.
 pub(crate) struct Link {
@@ -106,7 +106,7 @@ impl Link {
         head: &Head,
         exchange: ExchangeType,
         cx: &mut Cx<'_, '_>,
-        build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+        build: Build<'_>,
     ) -> Result<(), NotBuilt> {
         let message_id = self.window.next_request().ok_or(NotBuilt)?;
         let kind = Kind { exchange, message_id, response: false };
@@ -124,7 +124,7 @@ impl Link {
         head: &Head,
         exchange: ExchangeType,
         cx: &mut Cx<'_, '_>,
-        build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+        build: Build<'_>,
     ) -> Result<(), NotBuilt> {
         let kind = Kind { exchange, message_id: self.window.expected(), response: true };
         let limit = self.limit(head, cx);
@@ -151,7 +151,7 @@ impl Link {
             Answer::Silence => None,
         };
         // What does not fit into a message of this size does not exist.
-        let _ = self.answer(head, exchange, cx, |out| match notify {
+        let _ = self.answer(head, exchange, cx, &|out| match notify {
             Some(kind) => out.notify(&Notify::new(kind, data)),
             None => Ok(()),
         });
@@ -165,7 +165,7 @@ impl Link {
         (kind, data): (NotifyType, &[u8]),
         cx: &mut Cx<'_, '_>,
     ) {
-        let _ = self.answer(head, exchange, cx, |out| out.notify(&Notify::new(kind, data)));
+        let _ = self.answer(head, exchange, cx, &|out| out.notify(&Notify::new(kind, data)));
     }
 
     /// Repeats what is due.

@@ -62,7 +62,7 @@ impl Established {
         let method = wanted.or(known).or(first).ok_or(StateFault::NoProposalChosen)?;
         let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
         let (spi, nonce) = (cx.ike_spi(), cx.nonce());
-        let sent = self.link.request(head, ExchangeType::CREATE_CHILD_SA, cx, |out| {
+        let sent = self.link.request(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
             with_reprs(&offers, &spi.0.to_be_bytes(), |proposals| out.sa(proposals))?;
             out.nonce(&Nonce::parse(&nonce).map_err(WriteError::Refused)?)?;
             out.ke(&Ke { method: KeMethod(method.id()), data: kex.public() })
@@ -102,7 +102,7 @@ impl Established {
         let spis = (spi_of(&chosen)?, spi_r);
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
         let (new, link) = self.successor_link(head, (suite, &shared), nonces, (spis, Role::Responder), cx)?;
-        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, |out| {
+        let sent = self.link.answer(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
             chosen.with_repr(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
             out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Refused)?)?;
             out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })

@@ -174,12 +174,12 @@ mod tests {
 
     /// Hands on the payload that `build` wrote; nothing if it wrote none.
     fn on_wire<T>(
-        build: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+        build: impl Fn(&mut Writer<'_>) -> Result<(), WriteError>,
         read: impl FnOnce(Option<&Cp<'_>>) -> T,
     ) -> T {
         let kind = Kind { exchange: ExchangeType::IKE_AUTH, message_id: 1, response: false };
         let header = header((IkeSpi(1), IkeSpi(2)), Role::Initiator, kind);
-        let bytes = plain(&header, &mut [0; 2_000], build).unwrap();
+        let bytes = plain(&header, &mut [0; 2_000], &build).unwrap();
         let message = Message::parse(&bytes).unwrap();
         read(Content::parse(message.payloads()).unwrap().cp.as_ref())
     }

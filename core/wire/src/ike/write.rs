@@ -58,88 +58,88 @@ impl<'b> Writer<'b> {
 
     /// Security Association.
     pub fn sa(&mut self, proposals: &[ProposalRepr<'_>]) -> Result<(), WriteError> {
-        self.payload(PayloadType::SA, |out| sa::emit::proposals(proposals, out))
+        self.payload(PayloadType::SA, &|out| sa::emit::proposals(proposals, out))
     }
 
     /// Key Exchange.
     pub fn ke(&mut self, ke: &Ke<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::KE, |out| ke.emit(out))
+        self.payload(PayloadType::KE, &|out| ke.emit(out))
     }
 
     /// Identification of the initiator.
     pub fn id_i(&mut self, id: &Id<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::ID_I, |out| id.emit(out))
+        self.payload(PayloadType::ID_I, &|out| id.emit(out))
     }
 
     /// Identification of the responder.
     pub fn id_r(&mut self, id: &Id<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::ID_R, |out| id.emit(out))
+        self.payload(PayloadType::ID_R, &|out| id.emit(out))
     }
 
     /// Certificate.
     pub fn cert(&mut self, cert: &Cert<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::CERT, |out| cert.emit(out))
+        self.payload(PayloadType::CERT, &|out| cert.emit(out))
     }
 
     /// Certificate Request.
     pub fn certreq(&mut self, request: &CertReq<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::CERTREQ, |out| request.emit(out))
+        self.payload(PayloadType::CERTREQ, &|out| request.emit(out))
     }
 
     /// Authentication.
     pub fn auth(&mut self, auth: &Auth<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::AUTH, |out| auth.emit(out))
+        self.payload(PayloadType::AUTH, &|out| auth.emit(out))
     }
 
     /// Authentication by digital signature.
     pub fn auth_signature(&mut self, signature: &DigitalSignature<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::AUTH, |out| signature.emit(out))
+        self.payload(PayloadType::AUTH, &|out| signature.emit(out))
     }
 
     /// Nonce.
     pub fn nonce(&mut self, nonce: &Nonce<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::NONCE, |out| out.bytes(nonce.data()))
+        self.payload(PayloadType::NONCE, &|out| out.bytes(nonce.data()))
     }
 
     /// Notify.
     pub fn notify(&mut self, notify: &Notify<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::NOTIFY, |out| notify.emit(out))
+        self.payload(PayloadType::NOTIFY, &|out| notify.emit(out))
     }
 
     /// Delete.
     pub fn delete(&mut self, delete: &Delete<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::DELETE, |out| delete.emit(out))
+        self.payload(PayloadType::DELETE, &|out| delete.emit(out))
     }
 
     /// Vendor ID.
     pub fn vendor(&mut self, vendor: &Vendor<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::VENDOR, |out| out.bytes(vendor.0))
+        self.payload(PayloadType::VENDOR, &|out| out.bytes(vendor.0))
     }
 
     /// Traffic Selectors of the initiator's side.
     pub fn ts_i(&mut self, selectors: &[Selector<'_>]) -> Result<(), WriteError> {
-        self.payload(PayloadType::TS_I, |out| ts::emit(selectors, out))
+        self.payload(PayloadType::TS_I, &|out| ts::emit(selectors, out))
     }
 
     /// Traffic Selectors of the responder's side.
     pub fn ts_r(&mut self, selectors: &[Selector<'_>]) -> Result<(), WriteError> {
-        self.payload(PayloadType::TS_R, |out| ts::emit(selectors, out))
+        self.payload(PayloadType::TS_R, &|out| ts::emit(selectors, out))
     }
 
     /// Configuration.
     pub fn cp(&mut self, kind: CfgType, attributes: &[CpAttribute<'_>]) -> Result<(), WriteError> {
-        self.payload(PayloadType::CP, |out| cp::emit(kind, attributes, out))
+        self.payload(PayloadType::CP, &|out| cp::emit(kind, attributes, out))
     }
 
     /// EAP.
     pub fn eap(&mut self, eap: &Eap<'_>) -> Result<(), WriteError> {
-        self.payload(PayloadType::EAP, |out| eap.emit(out))
+        self.payload(PayloadType::EAP, &|out| eap.emit(out))
     }
 
     /// A payload of any type but the encrypted ones, which end a message.
     pub fn other(&mut self, kind: PayloadType, critical: bool, body: &[u8]) -> Result<(), WriteError> {
         let at = self.len;
-        self.payload(kind, |out| out.bytes(body))?;
+        self.payload(kind, &|out| out.bytes(body))?;
         if critical {
             self.set(at.saturating_add(1), &[CRITICAL])?;
         }
@@ -183,11 +183,11 @@ impl<'b> Writer<'b> {
         EncryptedWriter { writer: self, layout, at, content, plaintext }.finish()
     }
 
-    /// Writes a payload with what `emit` writes as its body.
+    /// Writes a payload with what `emit` writes as its body. Not generic, so that it is not there once for each kind.
     fn payload(
         &mut self,
         kind: PayloadType,
-        emit: impl FnOnce(&mut Self) -> Result<(), WriteError>,
+        emit: &dyn Fn(&mut Self) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         let before = (self.len, self.next_at, self.payloads);
         let written = self.try_payload(kind, emit);
@@ -201,7 +201,7 @@ impl<'b> Writer<'b> {
     fn try_payload(
         &mut self,
         kind: PayloadType,
-        emit: impl FnOnce(&mut Self) -> Result<(), WriteError>,
+        emit: &dyn Fn(&mut Self) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         let at = self.len;
         if kind.is_encrypted() {
@@ -247,7 +247,7 @@ impl<'b> Writer<'b> {
     pub(super) fn substructure(
         &mut self,
         marker: u8,
-        emit: impl FnOnce(&mut Self) -> Result<(), WriteError>,
+        emit: &dyn Fn(&mut Self) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         let at = self.len;
         self.bytes(&[marker, 0, 0, 0])?;

@@ -66,7 +66,7 @@ fn on_wire_with<T>(
         .collect();
     let kind = Kind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
     let header = header((IkeSpi(1), IkeSpi::NONE), Role::Initiator, kind);
-    let bytes = plain(&header, &mut [0; 2_000], |out| out.sa(&reprs)).unwrap();
+    let bytes = plain(&header, &mut [0; 2_000], &|out| out.sa(&reprs)).unwrap();
     let message = Message::parse(&bytes).unwrap();
     judge(&Content::parse(message.payloads()).unwrap().sa.unwrap())
 }

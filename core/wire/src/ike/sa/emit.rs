@@ -56,7 +56,7 @@ impl<'a> TransformRepr<'a> {
     }
 
     fn emit(&self, is_last: bool, out: &mut Writer<'_>) -> Result<(), WriteError> {
-        out.substructure(if is_last { LAST } else { MORE_TRANSFORMS }, |out| {
+        out.substructure(if is_last { LAST } else { MORE_TRANSFORMS }, &|out| {
             out.u8(self.kind.0)?;
             out.u8(0)?;
             out.u16(self.id)?;
@@ -67,7 +67,7 @@ impl<'a> TransformRepr<'a> {
 
 impl ProposalRepr<'_> {
     fn emit(&self, is_last: bool, out: &mut Writer<'_>) -> Result<(), WriteError> {
-        out.substructure(if is_last { LAST } else { MORE_PROPOSALS }, |out| {
+        out.substructure(if is_last { LAST } else { MORE_PROPOSALS }, &|out| {
             out.u8(self.number)?;
             out.u8(self.protocol.0)?;
             out.count_u8(self.spi.len())?;

@@ -1,4 +1,5 @@
-//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer.
+//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer, and
+//! with manual keys a Linux kernel.
 //!
 //! ```text
 //!     network namespace                                      guest: the firmware, QEMU without KVM
@@ -6,15 +7,19 @@
 //!     10.9.0.1 fd09::1 on tap0   ---- 1500 bytes, captured ---- 10.9.0.2 fd09::2
 //! ```
 //!
+//! In the cases `kernel/...` the other end of the link is eth0 of a second guest, whose kernel has ESP; its counters have to say
+//! that it refused nothing. strongSwan is the firmware's peer in the strongSwan matrix.
+//!
 //! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
-//! nothing but ARP, neighbour discovery, IKE and ESP, and clear text is not answered. Two cases measure requests a second, plain and protected.
+//! nothing but ARP, neighbour discovery, IKE and ESP, bytes come back from its echo service and go to its discard service, and
+//! clear text is not answered. Two cases measure requests a second, plain and protected.
 //! Besides, the firmware is told to break the rules of its memory, and has to end of it.
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;
 mod fault;
 mod gateway;
-mod machine;
+mod peer;
 mod run;
 mod wire;
 
@@ -65,7 +70,8 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
     }
     match (image, casemate, probe, directory) {
         (Some(image), Some(casemate), Some(probe), Some(directory)) => {
-            Ok((Places { image, casemate, probe, directory }, filter))
+            let images = directory.parent().unwrap_or(&directory).to_owned();
+            Ok((Places { image, casemate, probe, directory, images }, filter))
         }
         _ => Err(Error::new(USAGE)),
     }
@@ -83,9 +89,9 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
         return Err(Error::new("no case has such a name"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
-    let (mut plain, mut protected) = (None, None);
+    let (mut plain, mut protected, mut kernel) = (None, None, None);
     for case in &cases {
-        match run::one(case, places).and_then(|outcome| judge(case, outcome)) {
+        match run::one(case, places, &mut kernel).and_then(|outcome| judge(case, outcome)) {
             Ok(outcome) => {
                 println!("ok    {:<32} {outcome}", case.name());
                 let rate = if case.is_protected() { &mut protected } else { &mut plain };

@@ -4,11 +4,12 @@ use crate::arena::Arena;
 use crate::casemate::Casemate;
 use crate::cases::Case;
 use crate::device::OnDevice;
+use crate::firmware::InFirmware;
 use crate::options::{Left, Options};
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::pki::Pki;
-use crate::place::{Guests, Host, InNamespace, OnTap, Place};
+use crate::place::{Guests, Host, InNamespace, OnQemu, OnTap, Place};
 use crate::side::Side;
 use crate::strongswan::{Esp, Programs, StrongSwan};
 use casemate_interop::{Content, Error, Images, Netns, Result};
@@ -118,6 +119,10 @@ impl<'o> Bench<'o> {
                 let log = directory.join("device");
                 let place = Rc::new(OnTap::new(program.clone(), side, case.plan.between, log));
                 return Ok((place.clone(), Box::new(OnDevice::new(place, self.pki.clone(), files))));
+            }
+            (Side::Left, Left::Firmware(image)) => {
+                let place = Rc::new(OnQemu::new(image.clone(), side, &case.plan, files));
+                return Ok((place.clone(), Box::new(InFirmware::new(place))));
             }
             (Side::Left, Left::StrongSwan) | (Side::Right, _) => {}
         }

@@ -10,6 +10,7 @@ mod casemate;
 mod cases;
 mod conf;
 mod device;
+mod firmware;
 mod options;
 mod packet;
 mod path;

@@ -1,17 +1,18 @@
 //! The command line.
 
-use crate::cases::Case;
+use crate::cases::{Case, Whom};
 use crate::strongswan::Esp;
 use casemate_interop::{Error, Result};
 use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
 
-Usage: strongswan-matrix [--left casemate|smoltcp|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
+Usage: strongswan-matrix [--left casemate|smoltcp|firmware|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
                          [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
   --left smoltcp       a device in place of Casemate: smoltcp behind Casemate (the program casemate-device);
                        runs a choice of the cases, unless some are named
+  --left firmware      the machine without an operating system (target/firmware/casemate-firmware), with cases of its own
   --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
   --esp libipsec       only the cases in which strongSwan brings its own ESP: in a namespace
@@ -33,6 +34,8 @@ pub(crate) enum Left {
     Casemate(PathBuf),
     /// A device with smoltcp, by the program at this path.
     Smoltcp(PathBuf),
+    /// The machine without an operating system, by its image at this path.
+    Firmware(PathBuf),
     /// A second strongSwan.
     StrongSwan,
 }
@@ -54,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) probe: PathBuf,
     /// The program `casemate-device`.
     device: PathBuf,
+    /// The firmware's image.
+    image: PathBuf,
     /// Where failed cases are kept.
     pub(crate) failures: PathBuf,
     /// Where the guest's kernel and initramfs are kept.
@@ -78,6 +83,7 @@ impl Options {
             filters: Vec::new(),
             probe: beside.join("probe"),
             device: beside.join("casemate-device"),
+            image: beside.parent().unwrap_or(beside).join("firmware/casemate-firmware"),
             failures: cache.join("strongswan"),
             cache,
         };
@@ -96,9 +102,10 @@ impl Options {
                 "--left" => match value()?.as_str() {
                     "strongswan" => self.left = Left::StrongSwan,
                     "smoltcp" => self.left = Left::Smoltcp(self.device.clone()),
+                    "firmware" => self.left = Left::Firmware(self.image.clone()),
                     "casemate" => {}
                     other => {
-                        let wanted = "`casemate`, `smoltcp` or `strongswan`";
+                        let wanted = "`casemate`, `smoltcp`, `firmware` or `strongswan`";
                         return Err(Error::new(format!("--left: {wanted}, not `{other}`")));
                     }
                 },
@@ -128,8 +135,10 @@ impl Options {
     /// Whether a case is to run.
     pub(crate) fn selects(&self, case: &Case) -> bool {
         let is_meant = match self.left {
-            Left::Casemate(_) | Left::StrongSwan => !case.needs_services,
-            Left::Smoltcp(_) => self.names_cases() || case.is_for_devices(),
+            Left::Casemate(_) | Left::StrongSwan => case.whom == Whom::Everybody,
+            Left::Firmware(_) => case.whom == Whom::Firmware,
+            Left::Smoltcp(_) if self.names_cases() => case.whom != Whom::Firmware,
+            Left::Smoltcp(_) => case.is_for_devices(),
         };
         is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
     }

@@ -1,10 +1,12 @@
 //! Where a peer runs and where the traffic of its side starts: a namespace of the host, a guest with a kernel of its own, or a
 //! device with a stack of its own.
 
+mod firmware;
 mod guest;
 mod namespace;
 mod tap;
 
+pub(crate) use firmware::OnQemu;
 pub(crate) use guest::Guests;
 pub(crate) use namespace::InNamespace;
 pub(crate) use tap::OnTap;

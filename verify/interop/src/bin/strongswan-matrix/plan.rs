@@ -59,6 +59,7 @@ impl Between {
 pub(crate) struct Plan {
     pub(crate) initiator: Side,
     pub(crate) between: Between,
+    outer: Family,
     left: SidePlan,
     right: SidePlan,
 }
@@ -67,7 +68,7 @@ impl Plan {
     /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
     pub(crate) fn new(initiator: Side) -> Self {
         let (left, right) = (SidePlan::default(), SidePlan::default());
-        let mut plan = Self { initiator, between: Between::Networks, left, right };
+        let mut plan = Self { initiator, between: Between::Networks, outer: Family::V4, left, right };
         plan.connection("version", "2");
         plan.connection("proposals", "aes128-sha256-x25519");
         plan.connection("mobike", "no");
@@ -161,10 +162,16 @@ impl Plan {
 
     /// IP version between the peers.
     pub(crate) fn outer(&mut self, family: Family) {
+        self.outer = family;
         for side in Side::BOTH {
             self.connection_of(side, "local_addrs", &side.wire(family));
             self.connection_of(side, "remote_addrs", &side.other().wire(family));
         }
+    }
+
+    /// The IP version between the peers.
+    pub(crate) fn family(&self) -> Family {
+        self.outer
     }
 
     /// IP versions inside the tunnel.

@@ -1,6 +1,6 @@
 //! What devices are for: services behind a tunnel; and which of all cases a device runs when none are named.
 
-use super::{Case, kernel};
+use super::{Case, Whom, kernel};
 use crate::arena::Arena;
 use crate::plan::Plan;
 use crate::side::{Family, Side};
@@ -53,9 +53,9 @@ const BYTES: &str = "400000";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     let case = Case::new("services", Plan::new(initiator), use_all);
-    cases.push(Case { needs_services: true, ..case });
+    cases.push(Case { whom: Whom::Device, ..case });
     let case = kernel::case("services", Plan::transport(initiator), kernel::TRANSPORT, use_all);
-    cases.push(Case { needs_services: true, ..case });
+    cases.push(Case { whom: Whom::Device, ..case });
 }
 
 /// Ping, HTTP and bulk TCP: the device's services from the right side, and the echo services of both sides from the other.

@@ -3,6 +3,7 @@
 mod addresses;
 mod auth;
 mod devices;
+mod firmware;
 mod fragments;
 mod kernel;
 mod keys;
@@ -36,8 +37,18 @@ pub(crate) struct Case {
     /// Whether it runs while no other does. A guest that shares the machine with another one loses packets now and then, which
     /// nobody counts and a case that allows no loss would blame on the peers.
     pub(crate) is_alone: bool,
-    /// Whether the left side has to be a device, with the services of one.
-    pub(crate) needs_services: bool,
+    /// Who can play the left side.
+    pub(crate) whom: Whom,
+}
+
+/// Who can play the left side of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Everybody,
+    /// A device that takes orders, with the services of one.
+    Device,
+    /// The machine without an operating system.
+    Firmware,
 }
 
 impl Case {
@@ -58,7 +69,7 @@ impl Case {
             esp: Esp::Libipsec,
             errors: &[],
             is_alone: false,
-            needs_services: false,
+            whom: Whom::Everybody,
         }
     }
 
@@ -76,6 +87,7 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add,
             auth::add,
             devices::add,
+            firmware::add,
             fragments::add,
             kernel::add,
             keys::add,

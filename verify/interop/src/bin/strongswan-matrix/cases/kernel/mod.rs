@@ -29,14 +29,14 @@ pub(super) struct Form {
     in_udp: bool,
 }
 
-const TUNNEL: Form = Form { protocol: "esp", mode: "tunnel", esn: false, in_udp: false };
+pub(super) const TUNNEL: Form = Form { protocol: "esp", mode: "tunnel", esn: false, in_udp: false };
 pub(super) const TRANSPORT: Form = Form { mode: "transport", ..TUNNEL };
 
 impl Form {
     /// Demands that every kernel has both SAs in this form, that they carried packets and refused none, and that no packet
     /// of another form was on the wire.
     fn demand(self, arena: &mut Arena) -> Result<()> {
-        let child = arena.child_sa(Side::Left, CHILD)?;
+        let child = arena.child_sa(Side::Right, CHILD)?;
         let kernels = arena.kernels()?;
         demand(!kernels.is_empty(), "no kernel speaks of its SAs: the case proves nothing")?;
         for (kernel, spi) in

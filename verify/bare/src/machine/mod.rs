@@ -1,0 +1,42 @@
+//! A board: from reset to the program, and its end.
+//!
+//! The only unsafe code of this crate. There is one processor, no interrupt and no second thread.
+
+#[cfg_attr(target_arch = "aarch64", path = "virt.rs")]
+#[cfg_attr(all(target_arch = "arm", target_feature = "mclass"), path = "mps2.rs")]
+#[cfg_attr(all(target_arch = "arm", not(target_feature = "mclass")), path = "raspi1.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "none.rs")]
+mod board;
+mod heap;
+mod stack;
+
+use crate::Board;
+use core::panic::PanicInfo;
+
+unsafe extern "Rust" {
+    /// What [`program`](crate::program) defines. True is success.
+    safe fn casemate_program(board: &Board) -> bool;
+}
+
+/// Where the start-up code of a board arrives, with a stack and nothing else.
+extern "C" fn begin() -> ! {
+    stack::paint();
+    heap::open();
+    let passed = casemate_program(&Board { print, heap: heap::used, stack: stack::deepest });
+    board::exit(passed)
+}
+
+fn print(text: &str) {
+    text.bytes().for_each(board::put);
+}
+
+/// Only the self-test says more: the machinery that formats texts would be in every image that is measured.
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    #[cfg(feature = "selftest")]
+    print(&alloc::format!("{info}"));
+    #[cfg(not(feature = "selftest"))]
+    let _ = info;
+    print("\npanic\n");
+    board::exit(false)
+}

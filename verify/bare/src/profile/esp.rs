@@ -1,0 +1,167 @@
+//! SAs with manual keys.
+
+use super::end;
+use crate::Board;
+use crate::packets::{self, LEFT, RIGHT};
+use casemate_crypto::{
+    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Providers, SecretBytes,
+};
+use casemate_datapath::fragment::Fragments;
+use casemate_datapath::reassembly::{Reassembler, Reassembly};
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
+use casemate_datapath::{Config, Datapath, Direction};
+use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256};
+use casemate_sa::{
+    AddrRange, Instant, Lifetime, Limits, Mode, OuterHeader, SaParams, Selector, Spi, Transform,
+};
+use casemate_wire::ah::Align;
+use core::hint::black_box;
+
+/// Room for one pair of SAs of each kind, and three more.
+const LIMITS: Limits = Limits { sas: 12, ..Limits::DEVICE };
+const NOW: Instant = Instant::from_secs(1_000);
+
+/// ESP with AES-128-GCM.
+pub fn esp_gcm(board: &Board) -> bool {
+    let providers = Providers(&[AES_128_GCM]);
+    with_pairs(board, &providers, &[gcm()]).is_some() && end(board)
+}
+
+/// The same, and AES-128-CBC with HMAC-SHA-256, and AH.
+pub fn esp_ah_cbc(board: &Board) -> bool {
+    let providers = Providers(&[AES_128_GCM, AES_128_CBC, HMAC_SHA256]);
+    with_pairs(board, &providers, &[gcm(), cbc(), ah()]).is_some() && end(board)
+}
+
+/// The first, with fragments.
+pub fn esp_fragments(board: &Board) -> bool {
+    let providers = Providers(&[AES_128_GCM]);
+    let done =
+        with_pairs(board, &providers, &[gcm()]).and_then(|mut datapath| fragments(board, &mut datapath));
+    done.is_some() && end(board)
+}
+
+fn gcm() -> Transform {
+    let suite = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
+    Transform::Esp { suite, encr: key(20), integ: key(0) }
+}
+
+fn cbc() -> Transform {
+    let mac = MacAlg::standard(MacKind::HmacSha256);
+    Transform::Esp {
+        suite: EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac),
+        encr: key(16),
+        integ: key(32),
+    }
+}
+
+fn ah() -> Transform {
+    Transform::Ah { suite: AhSuite(MacAlg::standard(MacKind::HmacSha256)), integ: key(32) }
+}
+
+fn key(len: usize) -> SecretBytes {
+    SecretBytes::new(black_box([7; 32]).get(..len).unwrap_or_default())
+}
+
+/// A data path with SAs in both directions and policies to them; a packet goes out through each and comes in again. Reports
+/// the memory of each step.
+fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]) -> Option<Datapath> {
+    let before = (board.heap)();
+    let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(black_box(1)) });
+    board
+        .report("heap-datapath", (board.heap)().saturating_sub(before).saturating_add(size_of::<Datapath>()));
+    for (number, transform) in (0_u32..).zip(transforms) {
+        let before = (board.heap)();
+        add_pair(&mut datapath, &params(number, transform)?, providers)?;
+        let between = (board.heap)();
+        add_policies(&mut datapath, transform)?;
+        if number == 0 {
+            board.report("heap-pair", between.saturating_sub(before));
+            board.report("heap-policies", (board.heap)().saturating_sub(between));
+        }
+        let mut buffer = [0; size_of::<packets::Buffer>()];
+        let mut packet = packets::packet(&mut buffer)?;
+        packets::send(&mut datapath, &mut packet, NOW)?;
+        packets::receive(&mut datapath, &mut packet, NOW)?;
+        remove_policies(&mut datapath);
+    }
+    // Tables grow by doubling: what one more pair costs in the long run is seen after some.
+    let before = (board.heap)();
+    let first = transforms.first()?;
+    for number in 0x10..0x13 {
+        add_pair(&mut datapath, &params(number, first)?, providers)?;
+    }
+    board.report("heap-three-pairs", (board.heap)().saturating_sub(before));
+    Some(datapath)
+}
+
+/// The same SA in both directions: the data path speaks with itself.
+fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_>) -> Option<()> {
+    datapath.add_sa(params, Direction::Outbound, providers, NOW).ok()?;
+    datapath.add_sa(params, Direction::Inbound, providers, NOW).ok()?;
+    Some(())
+}
+
+fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
+    let protocol = transform.protocol();
+    let template = Template { protocol, mode: Mode::Transport, src: Some(LEFT), dst: Some(RIGHT), reqid: 0 };
+    let policy = Policy {
+        selector: Selector::between(AddrRange::single(LEFT), AddrRange::single(RIGHT)),
+        action: Action::Protect(Bundle::new(&[template]).ok()?),
+        priority: 0,
+    };
+    datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
+    datapath.add_policy(Direction::Inbound, policy).ok()?;
+    Some(())
+}
+
+fn remove_policies(datapath: &mut Datapath) {
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        let first = datapath.policies(direction).next().map(|(id, _)| id);
+        if let Some(id) = first {
+            datapath.remove_policy(direction, id);
+        }
+    }
+}
+
+fn params(number: u32, transform: &Transform) -> Option<SaParams> {
+    Some(SaParams {
+        spi: Spi::new(number.saturating_add(0x1000))?,
+        src: LEFT,
+        dst: RIGHT,
+        transform: transform.clone(),
+        mode: Mode::Transport,
+        encap: None,
+        esn: false,
+        replay_window: 64,
+        last_sent: 0,
+        last_received: 0,
+        selector: None,
+        lifetime: Lifetime::UNBOUNDED,
+        reqid: 0,
+        tfc_pad_to: 0,
+        outer: OuterHeader::default(),
+        ah_align: Align::Four,
+    })
+}
+
+/// A protected packet is cut, put together and opened.
+fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
+    add_policies(datapath, &gcm())?;
+    let before = (board.heap)();
+    let mut reassembler = Reassembler::new(LIMITS.reassemblies, LIMITS.reassembly_bytes);
+    board.report("heap-reassembler", (board.heap)().saturating_sub(before));
+    let mut buffer = [0; size_of::<packets::Buffer>()];
+    let mut packet = packets::packet(&mut buffer)?;
+    packets::send(datapath, &mut packet, NOW)?;
+    let mut pieces = Fragments::new(packet.data(), black_box(68), 1).ok()?;
+    let mut piece = [0; 68];
+    while let Some(len) = pieces.next(&mut piece) {
+        match reassembler.push(NOW, piece.get(..len)?) {
+            Reassembly::Whole(mut packet) => return packets::receive(datapath, &mut packet, NOW),
+            Reassembly::Held => {}
+            Reassembly::Dropped(_) => return None,
+        }
+    }
+    None
+}
