@@ -24,15 +24,17 @@ impl Bulk {
     /// Opens both. Each connection has two buffers of this many bytes.
     pub fn open(sockets: &mut SocketSet<'static>, buffer: usize) -> Self {
         let ports = [ECHO, DISCARD].into_iter().flat_map(|port| [port; CONNECTIONS]);
-        let socket = || {
+        let socket = |port| {
             let room = || SocketBuffer::new(vec![0; buffer]);
             let mut socket = Socket::new(room(), room());
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(SILENCE));
             socket.set_timeout(Some(PATIENCE));
+            // Whoever knocks before the first turn is not to be turned away. Nothing can be wrong, as below.
+            let _ = socket.listen(port);
             socket
         };
-        Self(ports.map(|port| (port, sockets.add(socket()))).collect())
+        Self(ports.map(|port| (port, sockets.add(socket(port)))).collect())
     }
 
     /// One turn: every connection goes on as far as it can.

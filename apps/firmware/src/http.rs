@@ -49,6 +49,8 @@ impl Http {
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(SILENCE));
             socket.set_timeout(Some(PATIENCE));
+            // Whoever knocks before the first turn is not to be turned away. Nothing can be wrong, as below.
+            let _ = socket.listen(PORT);
             Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD), searched: 0 }
         };
         Self { connections: (0..CONNECTIONS).map(|_| place()).collect(), served: 0 }
