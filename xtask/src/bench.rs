@@ -1,14 +1,16 @@
 //! Benchmarks: runs the programs of verify/bench in release mode.
 
 use crate::failure::Result;
-use crate::{metadata, shell};
+use crate::{lwip, metadata, shell};
 
 pub(crate) const ABOUT: &str = "Measure the data path (verify/bench), in release mode
 Nanoseconds a packet for seal and open beside the provider's bare AEAD, look-ups, instruction counts. Arguments go to
 the benchmark; FILTER picks rows by name. Wants a quiet machine, and is no part of the tests.
 With --handshakes as the first option: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then
 `casemate run` and Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N,
---count N, --sas N, --quick, --json.";
+--count N, --sas N, --quick, --json.
+With --lwip: what Casemate costs lwIP, in instructions where nothing is protected (valgrind counts them), in throughput where
+everything is.";
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &[String]) -> Result {
@@ -16,6 +18,17 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         && first == "--handshakes"
     {
         return handshakes(rest);
+    }
+    if arguments == ["--lwip"] {
+        lwip::run(&[])?;
+        return shell::run_cargo(&[
+            "run",
+            "--quiet",
+            "--package",
+            "casemate-lwip-tests",
+            "--bin",
+            "lwip-costs",
+        ]);
     }
     let fixed = ["run", "--quiet", "--release", "--package", "casemate-bench", "--bin", "bench", "--"];
     shell::run(shell::command(shell::cargo()).args(fixed).args(arguments))

@@ -2,17 +2,19 @@
 
 use crate::failure::Result;
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
-use crate::{metadata, shell};
+use crate::{firmware, lwip, metadata, shell};
 
 pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
 Builds Casemate and the matrix. The kernel matrix boots Debian's cloud kernel under QEMU and talks to it through every
 suite, mode and IP version. FILTER picks cases by parts of their names, all of which must match: `cargo xtask interop esp
 tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer smoltcp puts a device in the
-gateway's place (smoltcp behind Casemate, verify/device), --peer kernel a second kernel, which checks the matrix itself.
+gateway's place (smoltcp behind Casemate, verify/device), --peer lwip or lwip-below one with lwIP (adapters/lwip/example,
+Casemate inside IP or below it), --peer kernel a second kernel, which checks the matrix itself.
 With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
 interop --strongswan rekey child`. In the cases `kernel/...` strongSwan is in a guest and has the ESP and AH of its kernel.
 Options there: --esp libipsec|kernel for those without a guest or those with one, --list, --only PATTERN, --jobs N, --keep
-DIR for the files of all cases, --json, and --left strongswan for a second strongSwan in Casemate's place.
+DIR for the files of all cases, --json, --left smoltcp for a device in Casemate's place, --left firmware for the machine
+without an operating system, and --left strongswan for a second strongSwan.
 The Debian packages that both need are installed by `cargo xtask test`.";
 
 /// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.
@@ -41,10 +43,34 @@ pub(crate) const MATRICES: &[Matrix] = &[
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
     },
+    Matrix {
+        stage: "test: strongSwan matrix, smoltcp",
+        arguments: &["--strongswan", "--left", "smoltcp"],
+        packages: &[NETWORK, STRONGSWAN, GUEST],
+        needs_root: true,
+    },
+    Matrix {
+        stage: "test: strongSwan matrix, firmware",
+        arguments: &["--strongswan", "--left", "firmware"],
+        packages: &[NETWORK, STRONGSWAN, GUEST],
+        needs_root: true,
+    },
     Matrix { stage: "test: kernel matrix", arguments: &[], packages: &[NETWORK, GUEST], needs_root: false },
     Matrix {
         stage: "test: kernel matrix, smoltcp",
         arguments: &["--peer", "smoltcp"],
+        packages: &[NETWORK, GUEST],
+        needs_root: false,
+    },
+    Matrix {
+        stage: "test: kernel matrix, lwIP",
+        arguments: &["--peer", "lwip", "sha256"],
+        packages: &[NETWORK, GUEST],
+        needs_root: false,
+    },
+    Matrix {
+        stage: "test: kernel matrix, lwIP below IP",
+        arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
     },
@@ -77,8 +103,12 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     };
     let mut build = vec!["build", "--package", "casemate-interop", "--bins"];
     let says = |option: &[&str; 2]| arguments.windows(2).any(|pair| pair == option);
-    if says(&["--peer", "smoltcp"]) {
+    if says(&["--left", "firmware"]) {
+        firmware::run(&[])?;
+    } else if says(&["--peer", "smoltcp"]) || says(&["--left", "smoltcp"]) {
         build.extend(["--package", "casemate-device"]);
+    } else if arguments.iter().any(|word| word.starts_with("lwip")) {
+        lwip::example(&["--memory"])?;
     } else if !WITHOUT_CASEMATE.iter().any(says) {
         build.extend(["--package", "casemate-app"]);
     }

@@ -1,13 +1,14 @@
-//! lwIP's sources, for the tests of adapters/lwip: Debian's source packages, in `target/lwip`.
+//! lwIP's sources, for the example and the tests of adapters/lwip: Debian's source packages, in `target/lwip`.
 
 use crate::failure::{Failure, Result};
 use crate::{metadata, shell};
 use std::fs;
 use std::path::Path;
 
-pub(crate) const ABOUT: &str = "Fetch the sources of lwIP that verify/lwip builds
+pub(crate) const ABOUT: &str = "Fetch lwIP's sources and build the example of adapters/lwip
 Takes the upstream archives of Debian's source packages (2.1.3 from bookworm, 2.2.1 from trixie) with apt's own tools
-and keys, in lists of its own, and unpacks them under target/lwip. No privilege is needed, and nothing is installed.";
+and keys, in lists of its own, and unpacks them under target/lwip. No privilege is needed, and nothing is installed.
+With --example, the program adapters/lwip/example is built with lwIP 2.2.1, and where it is is said.";
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -20,8 +21,26 @@ struct Source {
 const SOURCES: [Source; 2] =
     [Source { version: "2.1.3", release: "bookworm" }, Source { version: "2.2.1", release: "trixie" }];
 
-/// Fetches what is missing.
-pub(crate) fn run(_: &[String]) -> Result {
+/// Fetches what is missing, and builds the example if asked.
+pub(crate) fn run(arguments: &[String]) -> Result {
+    fetch_missing()?;
+    match arguments {
+        [] => Ok(()),
+        [option] if option == "--example" => example(&[]),
+        [other, ..] => Err(Failure::new(format!("`{other}`: --example, or nothing, was expected"))),
+    }
+}
+
+/// Builds the example, by the program that the tests build it with, and has it say where it is.
+pub(crate) fn example(options: &[&str]) -> Result {
+    fetch_missing()?;
+    let mut arguments =
+        vec!["run", "--quiet", "--package", "casemate-lwip-tests", "--bin", "lwip-example", "--"];
+    arguments.extend(options);
+    shell::run_cargo(&arguments)
+}
+
+fn fetch_missing() -> Result {
     let directory = metadata::target_directory()?.join("lwip");
     for source in &SOURCES {
         if !directory.join(source.version).join("src").is_dir() {

@@ -26,6 +26,7 @@ pub mod route;
 pub mod setup;
 pub mod signal;
 mod sys;
+pub mod tap;
 pub mod tun;
 pub mod udp;
 

@@ -1,21 +1,16 @@
-/* casemate_lwip.c - see casemate_lwip.h. */
+/* casemate_lwip.c - see casemate_lwip.h: what both placements need. */
 
-#include "casemate_lwip.h"
+#include "casemate_lwip_private.h"
 
 #include <string.h>
 
 #include "lwip/ip.h"
-#include "lwip/prot/ip.h"
-#include "lwip/prot/ip4.h"
-#include "lwip/prot/ip6.h"
 #include "lwip/sys.h"
+#include "netif/ethernet.h"
 #if !NO_SYS
 #include "lwip/tcpip.h"
 #endif
 
-#if !LWIP_RAW
-#error "casemate: LWIP_RAW must be 1: packets are opened in raw PCBs"
-#endif
 #if LWIP_IPV4 && (!IP_REASSEMBLY || IP_FORWARD)
 #error "casemate: IP_REASSEMBLY must be 1 and IP_FORWARD 0: what is forwarded passes no guard"
 #endif
@@ -26,98 +21,72 @@
 #error "casemate: LWIP_ND6_ALLOW_RA_UPDATES must be 0: a router's MTU would have packets cut before they are protected"
 #endif
 
-/* Protocols that lwIP delivers, those of IPsec, and IPv6 headers that one of them may stand behind: raw PCBs see the first. */
-static const u8_t guarded[CASEMATE_LWIP_GUARDS] = {
-    0 /* hop-by-hop options */, 1 /* ICMP */,  2 /* IGMP */,      6 /* TCP */,  17 /* UDP */, 43 /* routing */,
-    44 /* fragment */,          50 /* ESP */, 51 /* AH */, 58 /* ICMPv6 */, 60 /* destination options */, 136 /* UDP-Lite */,
-};
+struct casemate_lwip *casemate_lwip_stack;
 
-/* A flag of pbufs that lwIP does not use: the packet has been here. lwIP sends what waited for a neighbour by output_ip6 again. */
-#define IS_READY 0x80U
-
-/* lwIP's stack is one for the program, and so is this. */
-static struct casemate_lwip *the_stack;
-
-static struct casemate_lwip_netif *find(const struct netif *netif)
+struct casemate_lwip_netif *casemate_lwip_find(const struct netif *netif)
 {
-    struct casemate_lwip_netif *state = the_stack != NULL ? the_stack->netifs : NULL;
+    struct casemate_lwip_netif *state = casemate_lwip_stack != NULL ? casemate_lwip_stack->netifs : NULL;
     while (state != NULL && state->netif != netif) {
         state = state->next;
     }
     return state;
 }
 
+int casemate_lwip_is_idle(void)
+{
+    return casemate_is_idle(casemate_lwip_stack->host) == 1;
+}
+
 u64_t casemate_lwip_now(void)
 {
+    struct casemate_lwip *stack = casemate_lwip_stack;
     u32_t ticks = sys_now();
     /* lwIP's clock begins anew after 49 days; ours does not. */
-    the_stack->time += (u32_t)(ticks - the_stack->ticks);
-    the_stack->ticks = ticks;
-    return the_stack->time * 1000;
+    stack->time += (u32_t)(ticks - stack->ticks);
+    stack->ticks = ticks;
+    return stack->time * 1000;
 }
 
 /* ---- in ---- */
 
-/* Gives opened packets to lwIP. Not from within a raw PCB: ip_input would walk the list of PCBs that is being walked. */
-static void inject(void *unused)
+/* Whether a packet may be one of AH: of others it is known that they need no room. */
+static int may_be_ah(const struct pbuf *p, u16_t front)
 {
-    struct casemate_lwip *stack = the_stack;
-    LWIP_UNUSED_ARG(unused);
-    while (stack->waiting_count > 0) {
-        struct pbuf *p = stack->waiting[stack->waiting_first];
-        struct netif *netif = stack->waiting_from[stack->waiting_first];
-        stack->waiting_first = (u16_t)((stack->waiting_first + 1) % CASEMATE_LWIP_QUEUE);
-        stack->waiting_count--;
-        stack->admitted = p;
-        if (ip_input(p, netif) != ERR_OK) {
-            pbuf_free(p);
+    if (pbuf_get_at(p, front) >> 4 == 4) {
+        return pbuf_get_at(p, (u16_t)(front + 9)) == 51;
+    }
+    switch (pbuf_get_at(p, (u16_t)(front + 6))) {
+    case 6:  /* TCP */
+    case 17: /* UDP */
+    case 50: /* ESP */
+    case 58: /* ICMPv6 */
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+struct pbuf *casemate_lwip_own(struct pbuf *p, u16_t front, struct casemate_packet *packet)
+{
+    struct pbuf *q = p;
+    u16_t len = p->tot_len;
+    if (p->next != NULL || p->ref > 1 || may_be_ah(p, front)) {
+        q = len <= 0xffff - CASEMATE_AH_ROOM ? pbuf_alloc(PBUF_RAW, (u16_t)(len + CASEMATE_AH_ROOM), PBUF_RAM) : NULL;
+        if (q == NULL) {
+            casemate_lwip_stack->out_of_memory++;
+            return NULL;
         }
-        stack->admitted = NULL;
+        pbuf_copy_partial(p, q->payload, len, 0);
     }
+    pbuf_remove_header(q, front);
+    packet->buffer = (u8_t *)q->payload;
+    packet->size = q->len;
+    packet->start = 0;
+    packet->len = (size_t)len - front;
+    return q;
 }
 
-/* Takes the packet over. */
-static void put_in_queue(struct pbuf *p, struct netif *netif)
-{
-    struct casemate_lwip *stack = the_stack;
-    u16_t at = (u16_t)((stack->waiting_first + stack->waiting_count) % CASEMATE_LWIP_QUEUE);
-    if (stack->waiting_count == CASEMATE_LWIP_QUEUE) {
-        stack->out_of_memory++;
-        pbuf_free(p);
-        return;
-    }
-#if !NO_SYS
-    if (stack->waiting_count == 0 && tcpip_try_callback(inject, NULL) != ERR_OK) {
-        stack->out_of_memory++;
-        pbuf_free(p);
-        return;
-    }
-#endif
-    stack->waiting[at] = p;
-    stack->waiting_from[at] = netif;
-    stack->waiting_count++;
-}
-
-#if NO_SYS
-/* In the place of netif->input: what was opened goes on when lwIP is done with what it came in. */
-static err_t input(struct pbuf *p, struct netif *netif)
-{
-    struct casemate_lwip_netif *state = find(netif);
-    const struct pbuf *admitted = the_stack->admitted;
-    err_t err;
-    /* A driver may call this from its output function: what it brings was not admitted. */
-    the_stack->admitted = NULL;
-    err = state->input(p, netif);
-    the_stack->admitted = admitted;
-    if (admitted == NULL) {
-        inject(NULL);
-    }
-    return err;
-}
-#endif
-
-/* The opened packet as a pbuf: what is left of q, or a copy if it was put together elsewhere. Takes q over. */
-static struct pbuf *opened(struct pbuf *q, const struct casemate_packet *packet)
+struct pbuf *casemate_lwip_opened(struct pbuf *q, const struct casemate_packet *packet)
 {
     struct pbuf *copy;
     if (packet->buffer == q->payload) {
@@ -126,112 +95,17 @@ static struct pbuf *opened(struct pbuf *q, const struct casemate_packet *packet)
         return q;
     }
     pbuf_free(q);
-    copy = pbuf_alloc(PBUF_RAW, (u16_t)packet->len, PBUF_RAM);
-    if (copy != NULL) {
-        pbuf_take(copy, packet->buffer + packet->start, (u16_t)packet->len);
+    /* With room for the link-layer header that an echo of it will need. */
+    copy = pbuf_alloc(PBUF_LINK, (u16_t)packet->len, PBUF_RAM);
+    if (copy == NULL) {
+        casemate_lwip_stack->out_of_memory++;
+        return NULL;
     }
+    pbuf_take(copy, packet->buffer + packet->start, (u16_t)packet->len);
     return copy;
 }
 
-/* lwIP puts IPv6 packets together with a length in the header that is 8 too small, which it never reads again; we do. */
-static void correct_length(struct pbuf *q)
-{
-#if LWIP_IPV6
-    if (IP_HDR_GET_VERSION(q->payload) == 6) {
-        IP6H_PLEN_SET((struct ip6_hdr *)q->payload, (u16_t)(q->len - IP6_HLEN));
-    }
-#else
-    LWIP_UNUSED_ARG(q);
-#endif
-}
-
-/* Sees every packet of its protocol, put together and with its IP header. 1 if it took it over. */
-static u8_t guard(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_t *addr)
-{
-    struct casemate_lwip *stack = the_stack;
-    struct netif *netif = ip_current_input_netif();
-    struct casemate_packet packet;
-    struct pbuf *q = p;
-    s32_t verdict;
-    LWIP_UNUSED_ARG(arg);
-    LWIP_UNUSED_ARG(pcb);
-    LWIP_UNUSED_ARG(addr);
-    if (p == stack->admitted) {
-        stack->admitted = NULL;
-        return 0;
-    }
-    if (find(netif) == NULL) {
-        return 0;
-    }
-    /* In place where nobody else sees it. */
-    if (p->next != NULL || p->ref > 1) {
-        q = pbuf_clone(PBUF_RAW, PBUF_RAM, p);
-        if (q == NULL) {
-            stack->out_of_memory++;
-            pbuf_free(p);
-            return 1;
-        }
-    }
-    correct_length(q);
-    packet.buffer = (u8_t *)q->payload;
-    packet.size = packet.len = q->len;
-    packet.start = 0;
-    verdict = casemate_inbound(stack->host, &packet, casemate_lwip_now());
-    if (verdict == CASEMATE_CLEAR) {
-        if (q != p) {
-            pbuf_take(p, q->payload, q->len);
-            pbuf_free(q);
-        }
-        return 0;
-    }
-    if (q != p) {
-        pbuf_free(p);
-    }
-    if (verdict != CASEMATE_CHANGED) {
-        pbuf_free(q);
-        return 1;
-    }
-    q = opened(q, &packet);
-    if (q == NULL) {
-        stack->out_of_memory++;
-    } else {
-        put_in_queue(q, netif);
-    }
-    return 1;
-}
-
 /* ---- out ---- */
-
-/* Where a packet goes: what lwIP said, or the end of a tunnel. */
-union target {
-#if LWIP_IPV4
-    ip4_addr_t v4;
-#endif
-#if LWIP_IPV6
-    ip6_addr_t v6;
-#endif
-};
-
-/* Sends a packet that is ready, to the address in its header. */
-static err_t send_on(const struct casemate_lwip_netif *state, struct pbuf *q)
-{
-    union target target;
-    q->flags |= IS_READY;
-#if LWIP_IPV6
-    if (IP_HDR_GET_VERSION(q->payload) == 6) {
-        const struct ip6_hdr *header = (const struct ip6_hdr *)q->payload;
-        ip6_addr_copy_from_packed(target.v6, header->dest);
-        ip6_addr_assign_zone(&target.v6, IP6_UNKNOWN, state->netif);
-        return state->output_ip6(state->netif, q, &target.v6);
-    }
-#endif
-#if LWIP_IPV4
-    ip4_addr_copy(target.v4, ((const struct ip_hdr *)q->payload)->dest);
-    return state->output(state->netif, q, &target.v4);
-#else
-    return ERR_RTE;
-#endif
-}
 
 /* Fragments of one packet, each a single pbuf, in a list by their next. */
 struct pieces {
@@ -259,14 +133,15 @@ static void keep_piece(void *context, const u8_t *fragment, size_t bytes)
 }
 
 /* Sends a packet in fragments, all or none. */
-static err_t send_cut(const struct casemate_lwip_netif *state, const struct casemate_packet *packet)
+static err_t send_cut(const struct casemate_lwip_netif *state, const struct casemate_packet *packet,
+                      casemate_lwip_send_fn send, const void *link)
 {
     struct pieces pieces = { NULL, NULL, 0 };
     err_t err = ERR_OK;
-    if (casemate_cut(the_stack->host, packet, keep_piece, &pieces) != CASEMATE_OK) {
+    if (casemate_cut(casemate_lwip_stack->host, packet, keep_piece, &pieces) != CASEMATE_OK) {
         err = ERR_VAL;
     } else if (pieces.is_short) {
-        the_stack->out_of_memory++;
+        casemate_lwip_stack->out_of_memory++;
         err = ERR_MEM;
     }
     while (pieces.first != NULL) {
@@ -274,123 +149,137 @@ static err_t send_cut(const struct casemate_lwip_netif *state, const struct case
         pieces.first = piece->next;
         piece->next = NULL;
         if (err == ERR_OK) {
-            err = send_on(state, piece);
+            err = send(state, piece, link);
         }
         pbuf_free(piece);
     }
     return err;
 }
 
-/* Protects and sends. p stays as it is: TCP keeps its segments to send them again. */
-static err_t protect(struct netif *netif, struct pbuf *p)
+err_t casemate_lwip_protect(const struct casemate_lwip_netif *state, const struct pbuf *p, u16_t front,
+                            casemate_lwip_send_fn send, const void *link)
 {
-    const struct casemate_lwip_netif *state = find(netif);
     struct casemate_packet packet;
     struct pbuf *q;
     s32_t verdict;
     err_t err;
-    u32_t size = (u32_t)p->tot_len + CASEMATE_HEAD_ROOM + CASEMATE_TAIL_ROOM;
+    u32_t len = (u32_t)p->tot_len - front, size = len + CASEMATE_HEAD_ROOM + CASEMATE_TAIL_ROOM;
     if (size > 0xffff - PBUF_LINK_HLEN - PBUF_LINK_ENCAPSULATION_HLEN) {
         return ERR_VAL;
     }
     q = pbuf_alloc(PBUF_LINK, (u16_t)size, PBUF_RAM);
     if (q == NULL) {
-        the_stack->out_of_memory++;
+        casemate_lwip_stack->out_of_memory++;
         return ERR_MEM;
     }
     packet.buffer = (u8_t *)q->payload;
     packet.size = size;
     packet.start = CASEMATE_HEAD_ROOM;
-    packet.len = p->tot_len;
-    pbuf_copy_partial(p, packet.buffer + packet.start, p->tot_len, 0);
-    verdict = casemate_outbound(the_stack->host, &packet, casemate_lwip_now());
+    packet.len = len;
+    pbuf_copy_partial(p, packet.buffer + packet.start, (u16_t)len, front);
+    verdict = casemate_outbound(casemate_lwip_stack->host, &packet, casemate_lwip_now());
     if (verdict != CASEMATE_CHANGED && verdict != CASEMATE_CLEAR) {
         /* An application learns of it sooner than by ICMP. */
         err = ERR_RTE;
     } else if (packet.cut_to != 0) {
-        err = send_cut(state, &packet);
+        err = send_cut(state, &packet, send, link);
     } else {
         pbuf_remove_header(q, packet.start);
         pbuf_realloc(q, (u16_t)packet.len);
-        err = send_on(state, q);
+        err = send(state, q, link);
     }
     pbuf_free(q);
     return err;
 }
 
-#if LWIP_IPV4
-static err_t output(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
-{
-    return (p->flags & IS_READY) ? find(netif)->output(netif, p, target) : protect(netif, p);
-}
-#endif
-
-#if LWIP_IPV6
-static err_t output_ip6(struct netif *netif, struct pbuf *p, const ip6_addr_t *target)
-{
-    return (p->flags & IS_READY) ? find(netif)->output_ip6(netif, p, target) : protect(netif, p);
-}
-#endif
-
 /* ---- start ---- */
 
 err_t casemate_lwip_start(struct casemate_lwip *stack, struct casemate_host *host)
 {
-    int at;
-    if (the_stack != NULL) {
+    if (casemate_lwip_stack != NULL) {
         return ERR_USE;
     }
     memset(stack, 0, sizeof(*stack));
     stack->host = host;
     stack->ticks = sys_now();
-    for (at = 0; at < CASEMATE_LWIP_GUARDS; at++) {
-        struct raw_pcb *pcb = raw_new_ip_type(IPADDR_TYPE_ANY, guarded[at]);
-        if (pcb == NULL) {
-            while (at-- > 0) {
-                raw_remove(stack->guards[at]);
-            }
-            return ERR_MEM;
-        }
-        ip_set_option(pcb, SOF_BROADCAST);
-        raw_recv(pcb, guard, NULL);
-        stack->guards[at] = pcb;
-    }
-    the_stack = stack;
+    casemate_lwip_stack = stack;
     return ERR_OK;
 }
 
-err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif)
+void casemate_lwip_use(struct casemate_lwip *stack, struct casemate_host *host)
 {
-    if (find(netif) != NULL) {
+    stack->host = host;
+}
+
+#if !NO_SYS
+/* In the place of tcpip_input: called by the driver's thread. */
+static err_t to_stack_inside(struct pbuf *p, struct netif *netif)
+{
+    return tcpip_inpkt(p, netif, casemate_lwip_inside_input);
+}
+
+static err_t to_stack_below(struct pbuf *p, struct netif *netif)
+{
+    return tcpip_inpkt(p, netif, casemate_lwip_below_input);
+}
+#endif
+
+/* The netif's own input function as it is called in the thread of the stack; NULL if that is not known. */
+static netif_input_fn input_in_stack(const struct netif *netif)
+{
+#if NO_SYS
+    return netif->input;
+#else
+    if (netif->input != tcpip_input) {
+        /* Another may lead to another thread. */
+        return netif->input == ethernet_input || netif->input == ip_input ? netif->input : NULL;
+    }
+    return netif->flags & (NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET) ? ethernet_input : ip_input;
+#endif
+}
+
+/* Puts ourselves between the driver and lwIP. */
+static void take_input(const struct casemate_lwip_netif *state)
+{
+    int is_inside = state->place == CASEMATE_LWIP_INSIDE_IP;
+#if !NO_SYS
+    if (state->driver_input == tcpip_input) {
+        state->netif->input = is_inside ? to_stack_inside : to_stack_below;
+        return;
+    }
+#endif
+    state->netif->input = is_inside ? casemate_lwip_inside_input : casemate_lwip_below_input;
+}
+
+err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif, enum casemate_lwip_place place)
+{
+    err_t err;
+    if (casemate_lwip_find(netif) != NULL) {
         return ERR_USE;
     }
-    if (the_stack == NULL || netif->mtu == 0) {
+    if (casemate_lwip_stack == NULL || netif->mtu == 0 || input_in_stack(netif) == NULL) {
         return ERR_ARG;
     }
     state->netif = netif;
+    state->driver_input = netif->input;
+    state->input = input_in_stack(netif);
+    state->place = place;
     state->mtu = netif->mtu;
+    err = place == CASEMATE_LWIP_INSIDE_IP ? casemate_lwip_inside_attach(state) : casemate_lwip_below_attach(state);
+    if (err != ERR_OK) {
+        return err;
+    }
+    take_input(state);
     /* lwIP's word for "do not fragment". */
     netif->mtu = 0;
-    state->input = netif->input;
-#if NO_SYS
-    netif->input = input;
-#endif
-#if LWIP_IPV4
-    state->output = netif->output;
-    netif->output = output;
-#endif
-#if LWIP_IPV6
-    state->output_ip6 = netif->output_ip6;
-    netif->output_ip6 = output_ip6;
-#endif
-    state->next = the_stack->netifs;
-    the_stack->netifs = state;
+    state->next = casemate_lwip_stack->netifs;
+    casemate_lwip_stack->netifs = state;
     return ERR_OK;
 }
 
 void casemate_lwip_detach(struct casemate_lwip_netif *state)
 {
-    struct casemate_lwip_netif **place = &the_stack->netifs;
+    struct casemate_lwip_netif **place = &casemate_lwip_stack->netifs;
     while (*place != NULL && *place != state) {
         place = &(*place)->next;
     }
@@ -399,11 +288,10 @@ void casemate_lwip_detach(struct casemate_lwip_netif *state)
     }
     *place = state->next;
     state->netif->mtu = state->mtu;
-    state->netif->input = state->input;
-#if LWIP_IPV4
-    state->netif->output = state->output;
-#endif
-#if LWIP_IPV6
-    state->netif->output_ip6 = state->output_ip6;
-#endif
+    state->netif->input = state->driver_input;
+    if (state->place == CASEMATE_LWIP_INSIDE_IP) {
+        casemate_lwip_inside_detach(state);
+    } else {
+        casemate_lwip_below_detach(state);
+    }
 }

@@ -1,16 +1,16 @@
 /*
- * casemate.h - IPsec (ESP and AH) as a library: packets in, packets out.
+ * casemate.h - IPsec (ESP and AH) as a library: packets in, packets out. IKEv2 is in casemate_ike.h.
  *
  * Threads. The functions are called by one thread at a time, the whole library over; in lwIP that is the thread of the
  * stack. None is called from an interrupt, and none from within a function that the library calls (casemate_random_fn,
- * casemate_emit_fn).
+ * casemate_emit_fn, casemate_source_fn, casemate_wake_fn).
  *
  * Ownership. The library keeps nothing that a pointer names beyond the call, but for the memory of casemate_memory and
- * the context of casemate_random_fn, which must live as long as the host. Keys are copied, and wiped when their SA goes.
+ * the contexts of functions, which must live as long as the host. Keys are copied, and wiped when their SA goes.
  * Pointers may not be null unless it is said.
  *
- * Memory. Everything is allocated when hosts, SAs and policies are made, nothing for a packet. What does not fit is
- * refused with CASEMATE_ERR_MEMORY.
+ * Memory. Everything is allocated when hosts, SAs and policies are made, or negotiated, nothing for a packet. What does not
+ * fit is refused with CASEMATE_ERR_MEMORY, before anything is done.
  *
  * Answers. int32_t answers are CASEMATE_OK or a verdict, or negative: casemate_strerror has the text. After an error
  * nothing is changed. Time is a count of microseconds on any clock that does not run backwards.
@@ -38,6 +38,11 @@ extern "C" {
 #define CASEMATE_ERR_ABSENT (-10)
 #define CASEMATE_ERR_CUT (-11)
 #define CASEMATE_ERR_TWICE (-12)
+#define CASEMATE_ERR_NAME (-13)
+#define CASEMATE_ERR_IDENTITY (-14)
+#define CASEMATE_ERR_TRAFFIC (-15)
+#define CASEMATE_ERR_CERTIFICATE (-16)
+#define CASEMATE_ERR_ROUTE (-17)
 
 /* Protocols. */
 #define CASEMATE_ESP 50
@@ -65,6 +70,8 @@ extern "C" {
 /* Room that casemate_outbound needs before and behind a packet, in bytes. */
 #define CASEMATE_HEAD_ROOM 256
 #define CASEMATE_TAIL_ROOM 160
+/* Room that casemate_inbound needs behind a packet, in bytes, for AH with extended sequence numbers; others need none. */
+#define CASEMATE_AH_ROOM 4
 
 /* SAs, policies, and what belongs to them. */
 struct casemate_host;
@@ -81,16 +88,22 @@ struct casemate_tables {
     uint32_t policies;         /* in each direction */
     uint32_t flows;            /* remembered decisions, in each direction; a power of two */
     uint32_t replay_window;    /* the largest that an SA may have, in packets */
+    uint32_t arrivals;         /* packets that arrive as fragments, at once; 0 where the stack puts them together */
     uint32_t reassemblies;     /* datagrams that came through a tunnel as fragments, at once */
-    uint32_t reassembly_bytes; /* the longest of them */
+    uint32_t reassembly_bytes; /* the longest of both */
+    uint32_t ike_sas;          /* IKE SAs, at most half of them half-open; 0 for a host without IKE */
+    uint32_t ike_children;     /* Child SAs of one IKE SA; each is two of the SAs above, and four while it is rekeyed */
 };
 
 /* What they cost in bytes, at most; without the allocator's own loss by fragmentation. */
 struct casemate_costs {
-    size_t host;   /* the host with its flows and reassemblies */
-    size_t sa;     /* each SA */
-    size_t policy; /* each policy */
-    size_t total;  /* all tables full */
+    size_t host;         /* the host with its flows and reassemblies */
+    size_t sa;           /* each SA */
+    size_t policy;       /* each policy */
+    size_t ike_sa;       /* each IKE SA */
+    size_t ike_child;    /* each Child SA, beside its SAs and policies */
+    size_t ike_exchange; /* what must be free for an exchange of IKE, beside what it leaves behind */
+    size_t total;        /* all tables full */
 };
 
 /* Fills bytes at out from a cryptographically secure generator. Must not fail. */
@@ -135,6 +148,15 @@ struct casemate_sa {
     uint32_t ah_align8;            /* 1 pads AH to 8 bytes with IPv4 too, as Linux does unless told otherwise; or 0 */
 };
 
+/* What SA a policy takes. */
+struct casemate_template {
+    uint32_t protocol;           /* CASEMATE_ESP or CASEMATE_AH; 0 for no SA */
+    uint32_t mode;
+    struct casemate_address src; /* version 0 is any */
+    struct casemate_address dst;
+    uint32_t reqid;              /* 0 is any */
+};
+
 /* Which packets, oriented as they travel, and what happens to them. The lowest priority is asked first. */
 struct casemate_policy {
     struct casemate_address src_first;
@@ -148,11 +170,8 @@ struct casemate_policy {
     uint16_t dst_port_last;
     uint32_t priority;
     uint32_t action;          /* CASEMATE_DISCARD, CASEMATE_BYPASS or CASEMATE_PROTECT */
-    uint32_t protocol;        /* these five for CASEMATE_PROTECT: what SA it takes */
-    uint32_t mode;
-    struct casemate_address sa_src; /* version 0 is any */
-    struct casemate_address sa_dst;
-    uint32_t reqid;           /* 0 is any */
+    struct casemate_template sa;    /* for CASEMATE_PROTECT */
+    struct casemate_template around; /* a second SA around the first, as AH around ESP; or protocol 0 */
 };
 
 /* An IP packet in a buffer of the caller's. */
@@ -200,6 +219,9 @@ int32_t casemate_remove_policy(struct casemate_host *host, uint32_t direction, c
  */
 int32_t casemate_housekeeping(struct casemate_host *host);
 
+/* 1 if every packet passes as it is: there is no SA and no policy, and what no policy names passes. Else 0. */
+int32_t casemate_is_idle(const struct casemate_host *host);
+
 /*
  * Protects an outgoing packet in place; a verdict. The packet has CASEMATE_HEAD_ROOM and CASEMATE_TAIL_ROOM around it
  * and is whole: fragments are made afterwards, by casemate_cut.
@@ -207,9 +229,9 @@ int32_t casemate_housekeeping(struct casemate_host *host);
 int32_t casemate_outbound(struct casemate_host *host, struct casemate_packet *packet, uint64_t now);
 
 /*
- * Opens an incoming packet in place, or checks that it may come in clear; a verdict. The packet is whole: fragments are put
- * together before. No room is needed around it. If buffer is another one after CASEMATE_CHANGED, it is the library's, and
- * good until the next call.
+ * Opens an incoming packet in place, or checks that it may come in clear; a verdict. Fragments are kept until their packet is
+ * whole, if the tables have room for arrivals, and dropped if not. If buffer is another one after CASEMATE_CHANGED, it is the
+ * library's, and good until the next call.
  */
 int32_t casemate_inbound(struct casemate_host *host, struct casemate_packet *packet, uint64_t now);
 

@@ -11,9 +11,9 @@ use casemate_sa::Instant;
 use core::ffi::{CStr, c_char, c_void};
 use core::slice;
 
-type Done = Result<(), Code>;
+pub(crate) type Done = Result<(), Code>;
 
-const fn answer(done: Done) -> i32 {
+pub(crate) const fn answer(done: Done) -> i32 {
     match done {
         Ok(()) => Code::Ok as i32,
         Err(code) => code as i32,
@@ -25,7 +25,7 @@ const fn answer(done: Done) -> i32 {
 /// # Safety
 ///
 /// It is null or points to a value that nobody changes meanwhile.
-unsafe fn read<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
+pub(crate) unsafe fn read<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
     // SAFETY: by this function's own contract.
     unsafe { pointer.as_ref() }.ok_or(Code::Null)
 }
@@ -35,7 +35,7 @@ unsafe fn read<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
 /// # Safety
 ///
 /// It is null or points to a value that nobody else looks at meanwhile.
-unsafe fn change<'a, T>(pointer: *mut T) -> Result<&'a mut T, Code> {
+pub(crate) unsafe fn change<'a, T>(pointer: *mut T) -> Result<&'a mut T, Code> {
     // SAFETY: by this function's own contract.
     unsafe { pointer.as_mut() }.ok_or(Code::Null)
 }
@@ -45,7 +45,7 @@ unsafe fn change<'a, T>(pointer: *mut T) -> Result<&'a mut T, Code> {
 /// # Safety
 ///
 /// It points to as many bytes that nobody changes meanwhile.
-unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Code> {
+pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Code> {
     match len {
         0 => Ok(&[]),
         _ if pointer.is_null() => Err(Code::Null),
@@ -61,7 +61,7 @@ unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Code> {
 /// # Safety
 ///
 /// It points to as many bytes that nobody else looks at meanwhile.
-unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Code> {
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Code> {
     if pointer.is_null() {
         return Err(Code::Null);
     }
@@ -194,6 +194,13 @@ pub unsafe extern "C" fn casemate_remove_policy(
 pub unsafe extern "C" fn casemate_housekeeping(host: *mut Host) -> i32 {
     // SAFETY: the header: the pointer is null or valid during the call.
     answer(unsafe { change(host) }.and_then(Host::add_housekeeping))
+}
+
+/// `casemate_is_idle`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn casemate_is_idle(host: *const Host) -> i32 {
+    // SAFETY: the header: the pointer is null or valid during the call.
+    unsafe { read(host) }.map_or_else(|code| code as i32, |host| i32::from(host.is_idle()))
 }
 
 /// `casemate_outbound`.

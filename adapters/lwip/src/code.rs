@@ -3,6 +3,7 @@
 use casemate_crypto::KeyError;
 use casemate_datapath::AddSaError;
 use casemate_datapath::spd::InsertError;
+use casemate_ike::NotBegun;
 use core::ffi::CStr;
 
 /// An answer: 0, or what went wrong. Nothing is half done then.
@@ -35,11 +36,21 @@ pub enum Code {
     Cut = -11,
     /// The memory was given already.
     Twice = -12,
+    /// A name is empty or too long, or another connection or child has it.
+    Name = -13,
+    /// An identity is not one.
+    Identity = -14,
+    /// A traffic selector is not one.
+    Traffic = -15,
+    /// A certificate is malformed, too long, or not that of the private key.
+    Certificate = -16,
+    /// There is no way to the peer.
+    Route = -17,
 }
 
 impl Code {
     /// Every answer.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Ok,
         Self::Null,
         Self::Value,
@@ -53,6 +64,11 @@ impl Code {
         Self::Absent,
         Self::Cut,
         Self::Twice,
+        Self::Name,
+        Self::Identity,
+        Self::Traffic,
+        Self::Certificate,
+        Self::Route,
     ];
 
     /// Its text.
@@ -62,7 +78,7 @@ impl Code {
             Self::Null => c"a pointer that must not be null is null",
             Self::Value => c"a field has none of the values that it may have",
             Self::Address => c"an address has no version, or two have different ones",
-            Self::Suite => c"unknown suite; expected one such as aes128gcm16 or aes128-sha256",
+            Self::Suite => c"unknown suite; expected one such as aes128gcm16, aes128-sha256, or for IKE aes128-sha256-x25519",
             Self::Key => c"the key does not have its suite's length, or is weak",
             Self::Duplicate => c"an SA with this SPI, protocol and destination exists already",
             Self::Full => c"the table holds as many entries as it may",
@@ -71,6 +87,12 @@ impl Code {
             Self::Absent => c"there is none like that",
             Self::Cut => c"the packet cannot be cut into pieces that short",
             Self::Twice => c"the memory was given already",
+            Self::Name => c"a name is empty or has more than 31 bytes, or is there already",
+            Self::Identity => c"an identity is not one; expected one such as a.example.org or 192.0.2.1",
+            Self::Traffic => c"a traffic selector is not one; expected one such as dynamic or 10.1.0.0/16[tcp/443]",
+            Self::Certificate => c"a certificate is malformed, too long, or not that of the private key",
+            Self::Route => c"there is no way to the peer",
+
         }
     }
 }
@@ -87,6 +109,17 @@ impl From<AddSaError> for Code {
             | AddSaError::PaddedTransport => Self::Options,
             AddSaError::Key(KeyError::Unsupported) => Self::Suite,
             AddSaError::Key(_) => Self::Key,
+        }
+    }
+}
+
+impl From<NotBegun> for Code {
+    fn from(error: NotBegun) -> Self {
+        match error {
+            NotBegun::NoRemoteAddress => Self::Address,
+            NotBegun::NoRoute => Self::Route,
+            NotBegun::Full => Self::Full,
+            NotBegun::Provider => Self::Suite,
         }
     }
 }

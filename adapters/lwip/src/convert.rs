@@ -1,10 +1,10 @@
 //! What C says, as values that cannot be wrong.
 
-use crate::types::{self, Address, Policy, Sa};
+use crate::types::{self, Address, Policy, Sa, Template};
 use crate::{Code, suite};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Direction;
-use casemate_datapath::spd::{self, Action, Bundle, Template};
+use casemate_datapath::spd::{self, Action, Bundle};
 use casemate_sa::{
     AddrRange, Lifetime, Mode, OuterHeader, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
 };
@@ -26,7 +26,7 @@ pub(crate) fn direction(value: u32) -> Result<Direction, Code> {
     }
 }
 
-fn protocol(value: u32) -> Result<Protocol, Code> {
+pub(crate) fn protocol(value: u32) -> Result<Protocol, Code> {
     match value {
         types::ESP => Ok(Protocol::Esp),
         types::AH => Ok(Protocol::Ah),
@@ -34,7 +34,7 @@ fn protocol(value: u32) -> Result<Protocol, Code> {
     }
 }
 
-fn mode(value: u32) -> Result<Mode, Code> {
+pub(crate) fn mode(value: u32) -> Result<Mode, Code> {
     match value {
         types::TRANSPORT => Ok(Mode::Transport),
         types::TUNNEL => Ok(Mode::Tunnel),
@@ -42,7 +42,7 @@ fn mode(value: u32) -> Result<Mode, Code> {
     }
 }
 
-fn flag(value: u32) -> Result<bool, Code> {
+pub(crate) fn flag(value: u32) -> Result<bool, Code> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
@@ -51,7 +51,7 @@ fn flag(value: u32) -> Result<bool, Code> {
 }
 
 /// An address, or none where none was given.
-fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
+pub(crate) fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
     match address.version {
         0 => Ok(None),
         4 => {
@@ -63,8 +63,25 @@ fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
     }
 }
 
-fn required(address: &Address) -> Result<IpAddr, Code> {
+pub(crate) fn required(address: &Address) -> Result<IpAddr, Code> {
     optional(address)?.ok_or(Code::Address)
+}
+
+/// An address for C.
+pub(crate) fn address(addr: Option<IpAddr>) -> Address {
+    let mut bytes = [0; 16];
+    let version = match addr {
+        None => 0,
+        Some(IpAddr::V4(addr)) => {
+            bytes.iter_mut().zip(addr.octets()).for_each(|(byte, value)| *byte = value);
+            4
+        }
+        Some(IpAddr::V6(addr)) => {
+            bytes = addr.octets();
+            6
+        }
+    };
+    Address { version, bytes }
 }
 
 fn range(first: &Address, last: &Address) -> Result<AddrRange, Code> {
@@ -122,6 +139,24 @@ pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
     })
 }
 
+fn template(template: &Template) -> Result<spd::Template, Code> {
+    Ok(spd::Template {
+        protocol: protocol(template.protocol)?,
+        mode: mode(template.mode)?,
+        src: optional(&template.src)?,
+        dst: optional(&template.dst)?,
+        reqid: template.reqid,
+    })
+}
+
+fn bundle(sa: &Template, around: &Template) -> Result<Bundle, Code> {
+    let inner = template(sa)?;
+    if around.protocol == 0 {
+        return Ok(Bundle::single(inner));
+    }
+    Bundle::new(&[inner, template(around)?]).map_err(|_| Code::Value)
+}
+
 pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
     let proto = match policy.upper {
         -1 => None,
@@ -137,13 +172,7 @@ pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
     let action = match policy.action {
         types::DISCARD => Action::Discard,
         types::BYPASS => Action::Bypass,
-        types::PROTECT => Action::Protect(Bundle::single(Template {
-            protocol: protocol(policy.protocol)?,
-            mode: mode(policy.mode)?,
-            src: optional(&policy.sa_src)?,
-            dst: optional(&policy.sa_dst)?,
-            reqid: policy.reqid,
-        })),
+        types::PROTECT => Action::Protect(bundle(&policy.sa, &policy.around)?),
         _ => return Err(Code::Value),
     };
     Ok(spd::Policy { selector, action, priority: policy.priority })

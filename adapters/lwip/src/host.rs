@@ -1,11 +1,13 @@
 //! A host: the data path, and what it needs around it. Safe Rust; `api` is its door for C.
 
-use crate::costs::{HOUSEKEEPING, costs, limits, of_one_more};
+use crate::costs::{self, HOUSEKEEPING, arrivals, limits, of_one_more};
+use crate::ike::Speaker;
 use crate::random::CallersRandom;
 use crate::types::{self, Random, Setup};
 use crate::{Code, memory};
 use alloc::boxed::Box;
 use alloc::vec;
+use casemate::Endpoint;
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::reassembly::Reassembler;
 use casemate_datapath::{Config, Datapath, Direction, DropReason, Unmatched, spd};
@@ -13,15 +15,18 @@ use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Protocol, SaParams, Spi};
 use core::net::IpAddr;
 
-const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO as &dyn Provider]);
+pub(crate) const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO as &dyn Provider]);
 
 /// The shortest MTU that makes sense: every IPv4 host takes packets of this length (RFC 791 section 3.1).
 const LEAST_MTU: usize = 576;
 
 /// `casemate_host`.
 pub struct Host {
-    pub(crate) datapath: Datapath,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) speaker: Speaker,
     pub(crate) rng: CallersRandom,
+    /// Of packets as they come from the wire, if the stack leaves that to us.
+    pub(crate) arrivals: Option<Reassembler>,
     /// Of packets that an SA delivered and that were cut before they were protected.
     pub(crate) admitted: Reassembler,
     /// A fragment on its way out.
@@ -29,7 +34,6 @@ pub struct Host {
     pub(crate) next_ident: u32,
     /// When datagrams were given up last.
     pub(crate) expired: Instant,
-    policies: usize,
 }
 
 impl Host {
@@ -42,27 +46,36 @@ impl Host {
             types::BYPASS => Unmatched::PassClear,
             _ => return Err(Code::Value),
         };
-        memory::check(costs(&setup.tables)?.host.saturating_add(mtu))?;
+        memory::check(costs::costs(&setup.tables)?.host.saturating_add(mtu))?;
         let mut rng = CallersRandom::new(random, setup.random_context);
         let (mut seed, mut ident) = ([0; 8], [0; 4]);
         rng.secret(&mut seed);
         rng.public(&mut ident);
         let config = Config { limits, seed: u64::from_be_bytes(seed), unmatched, link_mtu: mtu };
+        let settings = costs::settings(&setup.tables)?;
+        let mut datapath = Datapath::new(config);
+        if settings.ike_sas > 0 {
+            datapath.listen_encapsulated(settings.natt_port);
+        }
         Ok(Self {
-            datapath: Datapath::new(config),
+            endpoint: Endpoint::new(datapath, settings),
+            speaker: Speaker::new(&setup.tables)?,
             rng,
+            arrivals: match arrivals(&setup.tables)? {
+                0 => None,
+                slots => Some(Reassembler::new(slots, limits.reassembly_bytes)),
+            },
             admitted: Reassembler::new(limits.reassemblies, limits.reassembly_bytes),
             fragment: vec![0; mtu].into(),
             next_ident: u32::from_be_bytes(ident),
             expired: Instant::ZERO,
-            policies: 0,
         })
     }
 
     pub(crate) fn add_sa(&mut self, sa: &SaParams, direction: Direction, now: Instant) -> Result<(), Code> {
         let window = usize::try_from(sa.replay_window.div_ceil(8)).map_err(|_| Code::Value)?;
-        memory::check(of_one_more(self.datapath.sas().count()).saturating_add(window))?;
-        self.datapath.add_sa(sa, direction, &PROVIDERS, now)?;
+        memory::check(of_one_more(self.endpoint.datapath().sas().count()).saturating_add(window))?;
+        self.endpoint.add_sa(sa, direction, &PROVIDERS, now)?;
         Ok(())
     }
 
@@ -71,39 +84,47 @@ impl Host {
         (spi, protocol, dst): (Spi, Protocol, IpAddr),
         direction: Direction,
     ) -> Result<(), Code> {
-        let found = self
-            .datapath
-            .sas()
-            .find(|sa| (sa.id.direction(), sa.spi, sa.protocol, sa.dst) == (direction, spi, protocol, dst));
+        let found =
+            self.endpoint.datapath().sas().find(|sa| {
+                (sa.id.direction(), sa.spi, sa.protocol, sa.dst) == (direction, spi, protocol, dst)
+            });
         let id = found.ok_or(Code::Absent)?.id;
-        self.datapath.remove_sa(id);
+        self.endpoint.remove_sa(id);
         Ok(())
     }
 
+    fn policies(&self) -> usize {
+        let of = |direction| self.endpoint.datapath().policies(direction).count();
+        of(Direction::Outbound).saturating_add(of(Direction::Inbound))
+    }
+
     pub(crate) fn add_policy(&mut self, direction: Direction, policy: spd::Policy) -> Result<(), Code> {
-        memory::check(of_one_more(self.policies))?;
-        self.datapath.add_policy(direction, policy)?;
-        self.policies = self.policies.saturating_add(1);
+        memory::check(of_one_more(self.policies()))?;
+        self.endpoint.datapath_mut().add_policy(direction, policy)?;
         Ok(())
     }
 
     pub(crate) fn remove_policy(&mut self, direction: Direction, policy: &spd::Policy) -> Result<(), Code> {
-        let found = self.datapath.policies(direction).find(|(_, other)| *other == policy).map(|(id, _)| id);
-        self.datapath.remove_policy(direction, found.ok_or(Code::Absent)?);
-        self.policies = self.policies.saturating_sub(1);
+        let datapath = self.endpoint.datapath_mut();
+        let found = datapath.policies(direction).find(|(_, other)| *other == policy).map(|(id, _)| id);
+        datapath.remove_policy(direction, found.ok_or(Code::Absent)?);
         Ok(())
     }
 
     pub(crate) fn add_housekeeping(&mut self) -> Result<(), Code> {
-        memory::check(of_one_more(self.policies.saturating_add(HOUSEKEEPING)))?;
-        casemate::housekeeping(&mut self.datapath)?;
-        self.policies = self.policies.saturating_add(HOUSEKEEPING);
+        memory::check(of_one_more(self.policies().saturating_add(HOUSEKEEPING)))?;
+        casemate::housekeeping(self.endpoint.datapath_mut())?;
         Ok(())
+    }
+
+    /// Whether every packet passes as it is.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.endpoint.datapath().passes_everything()
     }
 
     /// How many packets were dropped for the reason of this number, and its name.
     pub(crate) fn drops(&self, index: usize) -> Result<(&'static str, u64), Code> {
         let reason = *DropReason::ALL.get(index).ok_or(Code::Absent)?;
-        Ok((reason.name(), self.datapath.drops().get(reason)))
+        Ok((reason.name(), self.endpoint.datapath().drops().get(reason)))
     }
 }

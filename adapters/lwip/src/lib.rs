@@ -24,6 +24,7 @@ mod code;
 mod convert;
 mod costs;
 mod host;
+mod ike;
 mod memory;
 mod random;
 mod road;
@@ -32,4 +33,6 @@ mod types;
 
 pub use api::*;
 pub use code::Code;
+pub use host::Host;
+pub use ike::{api::*, types::*};
 pub use types::*;

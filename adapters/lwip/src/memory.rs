@@ -56,6 +56,10 @@ mod bare {
         fn casemate_panic(file: *const c_char, file_bytes: usize, line: u32) -> !;
     }
 
+    /// Named by what the toolchain's own libraries hold for unwinding. Nothing unwinds, so nothing calls it.
+    #[unsafe(no_mangle)]
+    extern "C" fn rust_eh_personality() {}
+
     #[panic_handler]
     fn end(info: &PanicInfo<'_>) -> ! {
         let (file, line) = info.location().map_or(("", 0), |place| (place.file(), place.line()));

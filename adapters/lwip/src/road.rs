@@ -21,12 +21,14 @@ impl Host {
     pub(crate) fn outbound(&mut self, now: Instant, storage: &mut [u8], place: &mut PacketRef) -> i32 {
         place.cut_to = 0;
         let Some(mut packet) = Packet::new(storage, place.start, place.len) else {
-            self.datapath.note_drop(now, DropReason::NoRoom, &[]);
+            self.endpoint.datapath_mut().note_drop(now, DropReason::NoRoom, &[]);
             return DROPPED;
         };
-        self.datapath.clamp_mss(now, packet.data_mut(), Direction::Outbound);
+        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Outbound);
         // The stack does not cut: whatever a DF bit says, it left that to us.
-        match self.datapath.outbound_reassembled(now, &mut self.rng, &mut packet) {
+        let verdict = self.endpoint.datapath_mut().outbound_reassembled(now, &mut self.rng, &mut packet);
+        self.wake_if_needed();
+        match verdict {
             Outbound::Send(sealed) => {
                 (place.start, place.len) = (packet.head_room(), packet.len());
                 place.cut_to = sealed.fragment_to.map_or(0, usize::from);
@@ -46,29 +48,62 @@ impl Host {
     pub(crate) fn inbound(&mut self, now: Instant, storage: &mut [u8], place: &mut PacketRef) -> i32 {
         place.cut_to = 0;
         let Some(mut packet) = Packet::new(storage, place.start, place.len) else {
-            self.datapath.note_drop(now, DropReason::NoRoom, &[]);
+            self.endpoint.datapath_mut().note_drop(now, DropReason::NoRoom, &[]);
             return DROPPED;
         };
         self.expire(now);
+        if ip::is_fragment(packet.data()) {
+            return self.arrive(now, packet.data(), place);
+        }
+        match self.open(now, &mut packet, place) {
+            Opened::Clear => CLEAR,
+            Opened::Here => {
+                (place.start, place.len) = (packet.head_room(), packet.len());
+                CHANGED
+            }
+            Opened::Done(verdict) => verdict,
+        }
+    }
+
+    /// Keeps a fragment from the wire, and opens the packet that becomes whole with it.
+    fn arrive(&mut self, now: Instant, fragment: &[u8], place: &mut PacketRef) -> i32 {
+        let Some(mut arrivals) = self.arrivals.take() else {
+            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTableFull, fragment);
+            return DROPPED;
+        };
+        let verdict = match arrivals.push(now, fragment) {
+            Reassembly::Held => CONSUMED,
+            Reassembly::Dropped(error) => {
+                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
+                DROPPED
+            }
+            Reassembly::Whole(mut whole) => match self.open(now, &mut whole, place) {
+                Opened::Clear | Opened::Here => lend(whole.data_mut(), place),
+                Opened::Done(verdict) => verdict,
+            },
+        };
+        self.arrivals = Some(arrivals);
+        verdict
+    }
+
+    /// Opens a whole packet.
+    fn open(&mut self, now: Instant, packet: &mut Packet<'_>, place: &mut PacketRef) -> Opened {
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
-        self.datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+        let datapath = self.endpoint.datapath_mut();
+        datapath.inbound(now, slice::from_mut(packet), slice::from_mut(&mut verdict));
+        self.wake_if_needed();
         let is_opened = match verdict {
             Inbound::Deliver(admitted) => admitted.sa.is_some(),
             // Goes on to IKE's own socket.
             Inbound::Ike(_) => false,
-            Inbound::Consumed(_) => return CONSUMED,
-            Inbound::Drop(_) | Inbound::Reassemble => return DROPPED,
+            Inbound::Consumed(_) => return Opened::Done(CONSUMED),
+            Inbound::Drop(_) | Inbound::Reassemble => return Opened::Done(DROPPED),
         };
-        if !is_opened {
-            self.datapath.clamp_mss(now, packet.data_mut(), Direction::Inbound);
-            return CLEAR;
+        if is_opened && ip::is_fragment(packet.data()) {
+            return Opened::Done(self.put_together(now, packet.data(), place));
         }
-        (place.start, place.len) = (packet.head_room(), packet.len());
-        if ip::is_fragment(packet.data()) {
-            return self.put_together(now, packet.data(), place);
-        }
-        self.datapath.clamp_mss(now, packet.data_mut(), Direction::Inbound);
-        CHANGED
+        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
+        if is_opened { Opened::Here } else { Opened::Clear }
     }
 
     /// Keeps a fragment that an SA delivered. They are not left to the stack's reassembly, where they would meet fragments
@@ -77,15 +112,12 @@ impl Host {
         match self.admitted.push(now, fragment) {
             Reassembly::Held => CONSUMED,
             Reassembly::Dropped(error) => {
-                self.datapath.note_drop(now, error.drop_reason(), fragment);
+                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
                 DROPPED
             }
             Reassembly::Whole(mut whole) => {
-                self.datapath.clamp_mss(now, whole.data_mut(), Direction::Inbound);
-                let data = whole.data_mut();
-                (place.buffer, place.size) = (data.as_mut_ptr(), data.len());
-                (place.start, place.len) = (0, data.len());
-                CHANGED
+                self.endpoint.datapath_mut().clamp_mss(now, whole.data_mut(), Direction::Inbound);
+                lend(whole.data_mut(), place)
             }
         }
     }
@@ -96,8 +128,9 @@ impl Host {
             return;
         }
         self.expired = now;
-        for _ in 0..self.admitted.expire(now) {
-            self.datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
+        let arrivals = self.arrivals.as_mut().map_or(0, |arrivals| arrivals.expire(now));
+        for _ in 0..self.admitted.expire(now).saturating_add(arrivals) {
+            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTimeout, &[]);
         }
     }
 
@@ -123,4 +156,21 @@ impl Host {
         }
         if fragments.is_finished() { Ok(()) } else { Err(Code::Cut) }
     }
+}
+
+/// What became of a packet that was opened.
+enum Opened {
+    /// It passes as it is.
+    Clear,
+    /// It was opened in place.
+    Here,
+    /// The verdict; a packet that it delivers was put together and lent already.
+    Done(i32),
+}
+
+/// Lends the caller a packet in a buffer of ours.
+const fn lend(packet: &mut [u8], place: &mut PacketRef) -> i32 {
+    (place.buffer, place.size) = (packet.as_mut_ptr(), packet.len());
+    (place.start, place.len) = (0, packet.len());
+    CHANGED
 }

@@ -41,6 +41,8 @@ fn mac(name: &str) -> Option<MacAlg> {
     let kind = match name {
         "sha1" => MacKind::HmacSha1,
         "sha256" => MacKind::HmacSha256,
+        // As Linux cuts it where nobody says a length.
+        "sha256_96" => return MacAlg::truncated(MacKind::HmacSha256, 12).ok(),
         "sha384" => MacKind::HmacSha384,
         "sha512" => MacKind::HmacSha512,
         "aesxcbc" => MacKind::AesXcbc,
@@ -77,6 +79,7 @@ mod tests {
         ] {
             assert_eq!(esp(name).map(|suite| suite.to_string()).as_deref(), Some(iana), "{name}");
         }
+        assert_eq!(esp("aes128-sha256_96").map(|suite| suite.icv_len()), Some(12));
         assert_eq!(ah("sha256").map(|suite| suite.to_string()).as_deref(), Some("AUTH_HMAC_SHA2_256_128"));
         for nothing in [
             "",

@@ -24,10 +24,16 @@ pub struct Tables {
     pub flows: u32,
     /// The largest anti-replay window, in packets.
     pub replay_window: u32,
+    /// Packets that arrive as fragments and are put together, at once.
+    pub arrivals: u32,
     /// Datagrams that were protected as fragments and are put together, at once.
     pub reassemblies: u32,
-    /// The longest of these, in bytes.
+    /// The longest of both, in bytes.
     pub reassembly_bytes: u32,
+    /// IKE SAs; 0 is a host without IKE.
+    pub ike_sas: u32,
+    /// Child SAs of one IKE SA.
+    pub ike_children: u32,
 }
 
 /// `casemate_costs`.
@@ -40,6 +46,12 @@ pub struct Costs {
     pub sa: usize,
     /// Each policy.
     pub policy: usize,
+    /// Each IKE SA, with what a peer may have it keep.
+    pub ike_sa: usize,
+    /// Each Child SA, beside its SAs and policies.
+    pub ike_child: usize,
+    /// What one exchange of IKE may take while it lasts.
+    pub ike_exchange: usize,
     /// Everything, with every table full.
     pub total: usize,
 }
@@ -106,6 +118,22 @@ pub struct Sa {
     pub ah_align8: u32,
 }
 
+/// `casemate_template`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Template {
+    /// `CASEMATE_ESP` or `CASEMATE_AH`; 0 is none.
+    pub protocol: u32,
+    /// `CASEMATE_TRANSPORT` or `CASEMATE_TUNNEL`.
+    pub mode: u32,
+    /// Source of the SA; version 0 is any.
+    pub src: Address,
+    /// Destination of the SA; version 0 is any.
+    pub dst: Address,
+    /// The SA's; 0 is any.
+    pub reqid: u32,
+}
+
 /// `casemate_policy`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -132,16 +160,10 @@ pub struct Policy {
     pub priority: u32,
     /// `CASEMATE_DISCARD`, `CASEMATE_BYPASS` or `CASEMATE_PROTECT`.
     pub action: u32,
-    /// For `CASEMATE_PROTECT`: `CASEMATE_ESP` or `CASEMATE_AH`.
-    pub protocol: u32,
-    /// For `CASEMATE_PROTECT`: `CASEMATE_TRANSPORT` or `CASEMATE_TUNNEL`.
-    pub mode: u32,
-    /// For `CASEMATE_PROTECT`: source of the SA; version 0 is any.
-    pub sa_src: Address,
-    /// For `CASEMATE_PROTECT`: destination of the SA; version 0 is any.
-    pub sa_dst: Address,
-    /// For `CASEMATE_PROTECT`: the SA's; 0 is any.
-    pub reqid: u32,
+    /// For `CASEMATE_PROTECT`: the SA that it takes.
+    pub sa: Template,
+    /// A second SA around the first.
+    pub around: Template,
 }
 
 /// `casemate_packet`.
@@ -178,6 +200,8 @@ pub const PROTECT: u32 = 3;
 pub const OUT: u32 = 1;
 /// `CASEMATE_IN`.
 pub const IN: u32 = 2;
+/// `CASEMATE_AH_ROOM`: the upper half of an extended sequence number (RFC 4302 section 2.5.1).
+pub const AH_ROOM: u32 = 4;
 /// `CASEMATE_DROPPED`: the packet ends here.
 pub const DROPPED: i32 = 0;
 /// `CASEMATE_CLEAR`: policy lets it pass as it is.

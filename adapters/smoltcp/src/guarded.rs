@@ -1,11 +1,12 @@
 //! The device.
 
-use crate::road::{Road, Setup};
+use crate::exchange::Exchange;
+use crate::outlet::Outlet;
+use crate::road::{Found, Road, Setup};
 use crate::time::from_smoltcp;
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
-use core::ops::Range;
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, PacketMeta, RxToken, TxToken};
 use smoltcp::time::Instant;
 
@@ -13,20 +14,26 @@ use smoltcp::time::Instant;
 const BURST: usize = 64;
 
 /// A device whose packets are protected and checked as its [`Endpoint`]'s policies say.
-pub struct Guarded<D> {
-    device: D,
+pub struct Guarded<D: Exchange> {
+    outlet: Outlet<D>,
     road: Road,
-    /// A frame on its way up.
-    incoming: Box<[u8]>,
+    /// The frame that came last.
+    incoming: D::Buffer,
+    /// The frame that goes next.
+    outgoing: D::Buffer,
+    /// A frame on its way up that was put together.
+    whole: Box<[u8]>,
 }
 
-impl<D: Device> Guarded<D> {
+impl<D: Exchange> Guarded<D> {
     /// Puts a guard in front of a device, of Ethernet frames or of IP packets.
-    pub fn new(device: D, setup: Setup) -> Self {
-        let capabilities = device.capabilities();
+    pub fn new(mut device: D, setup: Setup) -> Self {
+        let capabilities = device.device_capabilities();
         let road = Road::new(setup, &capabilities);
         let longest = road.longest_frame().max(capabilities.max_transmission_unit);
-        Self { device, road, incoming: vec![0; longest].into() }
+        let (incoming, outgoing) = (device.buffer(), device.buffer());
+        let outlet = Outlet::new(device, road.queue());
+        Self { outlet, road, incoming, outgoing, whole: vec![0; longest].into() }
     }
 
     /// Data path and IKE.
@@ -41,7 +48,7 @@ impl<D: Device> Guarded<D> {
 
     /// The device below.
     pub const fn device_mut(&mut self) -> &mut D {
-        &mut self.device
+        &mut self.outlet.device
     }
 
     pub(crate) const fn road_mut(&mut self) -> &mut Road {
@@ -49,24 +56,17 @@ impl<D: Device> Guarded<D> {
     }
 
     /// The next frame for the stack.
-    fn next(&mut self, now: Instant) -> Option<Range<usize>> {
-        let Self { device, road, incoming } = self;
+    fn next(&mut self, now: Instant) -> Option<Found> {
+        let Self { outlet, road, incoming, whole, .. } = self;
         let time = from_smoltcp(now);
-        road.flush(device, now);
+        outlet.flush(now);
         road.expire(time);
-        if let Some(len) = road.next_reply(incoming) {
-            return Some(0..len);
+        if let Some(len) = road.next_reply(whole) {
+            return Some(Found { place: 0..len, put_together: true });
         }
         for _ in 0..BURST {
-            let (token, _) = device.receive(now)?;
-            let len = token.consume(|frame| {
-                let room = incoming.get_mut(..frame.len())?;
-                room.copy_from_slice(frame);
-                Some(frame.len())
-            });
-            // A frame longer than the device said it would be is none of ours.
-            let Some(len) = len else { continue };
-            if let Some(found) = road.receive(time, incoming, len) {
+            let place = outlet.device.take_frame(now, incoming)?;
+            if let Some(found) = road.receive(time, (incoming.as_mut(), place), whole) {
                 return Some(found);
             }
         }
@@ -74,7 +74,7 @@ impl<D: Device> Guarded<D> {
     }
 }
 
-impl<D: Device> Device for Guarded<D> {
+impl<D: Exchange> Device for Guarded<D> {
     type RxToken<'a>
         = Incoming<'a>
     where
@@ -85,19 +85,20 @@ impl<D: Device> Device for Guarded<D> {
         Self: 'a;
 
     fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
-        let found = self.next(now)?;
-        let Self { device, road, incoming } = self;
-        Some((Incoming(incoming.get(found).unwrap_or_default()), Outgoing { device, road, now }))
+        let Found { place, put_together } = self.next(now)?;
+        let Self { outlet, road, incoming, outgoing, whole } = self;
+        let frame = if put_together { whole.get(place) } else { D::Buffer::as_ref(incoming).get(place) };
+        Some((Incoming(frame.unwrap_or_default()), Outgoing { outlet, road, outgoing, now }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<Self::TxToken<'_>> {
-        let Self { device, road, .. } = self;
+        let Self { outlet, road, outgoing, .. } = self;
         // What waits goes first, and as long as it waits there is no room for more.
-        road.flush(device, now).then_some(Outgoing { device, road, now })
+        outlet.flush(now).then_some(Outgoing { outlet, road, outgoing, now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = self.device.capabilities();
+        let mut capabilities = self.outlet.device.device_capabilities();
         capabilities.max_transmission_unit = self.road.longest_frame();
         // A device cannot sum what it sees only in protected form.
         capabilities.checksum = ChecksumCapabilities::default();
@@ -119,14 +120,15 @@ impl RxToken for Incoming<'_> {
 }
 
 /// Room for a frame of the stack, which is protected before it goes.
-pub struct Outgoing<'a, D> {
-    device: &'a mut D,
+pub struct Outgoing<'a, D: Exchange> {
+    outlet: &'a mut Outlet<D>,
     road: &'a mut Road,
+    outgoing: &'a mut D::Buffer,
     now: Instant,
 }
 
-impl<D: Device> TxToken for Outgoing<'_, D> {
+impl<D: Exchange> TxToken for Outgoing<'_, D> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        self.road.send(self.device, self.now, len, f)
+        self.road.send((self.outlet, self.outgoing), self.now, len, f)
     }
 }

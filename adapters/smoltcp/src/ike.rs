@@ -1,7 +1,7 @@
 //! IKE over UDP sockets of the same interface (RFC 7296 section 2).
 
-use crate::Guarded;
 use crate::time::{from_smoltcp, to_smoltcp};
+use crate::{Exchange, Guarded};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,6 @@ use casemate_ike::{Credentials, Path, Transmit};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
 use core::net::{IpAddr, SocketAddr};
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
-use smoltcp::phy::Device;
 use smoltcp::socket::udp::{PacketBuffer, PacketMetadata, Socket, UdpMetadata};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
@@ -44,7 +43,7 @@ pub struct IkeSockets {
 
 impl IkeSockets {
     /// Opens ports 500 and 4500 on all addresses of an interface.
-    pub fn new<D: Device>(device: &mut Guarded<D>, sockets: &mut SocketSet<'_>, keys: Keys) -> Self {
+    pub fn new<D: Exchange>(device: &mut Guarded<D>, sockets: &mut SocketSet<'_>, keys: Keys) -> Self {
         device.endpoint_mut().datapath_mut().listen_encapsulated(NATT_PORT);
         let mut open = |port: u16| {
             let buffer = || {
@@ -66,7 +65,7 @@ impl IkeSockets {
 
     /// Takes messages that have come, does what is due and sends what there is to say. Call it after each
     /// [`Interface::poll`], and when it is [`due`](Self::due); then poll again. What happened is told to `notice`.
-    pub fn serve<D: Device>(
+    pub fn serve<D: Exchange>(
         &mut self,
         now: Instant,
         interface: &Interface,
@@ -95,12 +94,12 @@ impl IkeSockets {
     }
 
     /// When [`serve`](Self::serve) is to be called at the latest.
-    pub fn due<D: Device>(&self, device: &Guarded<D>) -> Option<Instant> {
+    pub fn due<D: Exchange>(&self, device: &Guarded<D>) -> Option<Instant> {
         device.endpoint().due().map(to_smoltcp)
     }
 
     /// Lets the endpoint do something: configure it, begin or end a connection. [`serve`](Self::serve) sends what comes of it.
-    pub fn with<D: Device, R>(
+    pub fn with<D: Exchange, R>(
         &self,
         now: Instant,
         interface: &Interface,

@@ -20,8 +20,11 @@
 //! ARP passes. Neighbour discovery, multicast membership, DHCP and IKE pass where
 //! [`housekeeping`](casemate::housekeeping) says so; everything else is policy's business. Other kinds of frames are dropped.
 //!
-//! `no_std`, with `alloc`. Memory is taken when a `Guarded` is made, and by IKE: four buffers of the longest packet, two reassemblers,
-//! and the tables of [`Limits`](casemate_sa::Limits).
+//! Over any device a packet is copied once on its way in and once on its way out. A driver whose rings are at hand spares both: it
+//! exchanges buffers with the guard ([`Exchange`]). An application sees no difference.
+//!
+//! `no_std`, with `alloc`. Memory is taken when a `Guarded` is made, and by IKE: four buffers of the longest packet, three of the
+//! device's, two reassemblers, and the tables of [`Limits`](casemate_sa::Limits).
 //!
 //! # Example
 //!
@@ -91,13 +94,16 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod exchange;
 mod frame;
 mod guarded;
 mod ike;
+mod outlet;
 mod queue;
 mod road;
 mod time;
 
+pub use exchange::{Exchange, Full};
 pub use guarded::{Guarded, Incoming, Outgoing};
 pub use ike::{IkeSockets, Keys};
 pub use road::Setup;

@@ -1,13 +1,15 @@
 //! The way of a frame from the stack to the device, and back.
 
+use crate::exchange::Exchange;
 use crate::frame::{Content, ETHERNET, Link, header_len};
+use crate::outlet::{Outlet, Unsent};
 use crate::queue::Queue;
 use crate::time::from_smoltcp;
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
 use casemate_crypto::Rng;
-use casemate_datapath::fragment::{self, Fragments};
+use casemate_datapath::fragment;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, Sealed, TAIL_ROOM};
 use casemate_sa::{Instant, Limits};
@@ -16,7 +18,7 @@ use casemate_wire::packet::Packet;
 use core::ops::Range;
 use core::slice;
 use core::time::Duration;
-use smoltcp::phy::{Device, DeviceCapabilities, Medium};
+use smoltcp::phy::{DeviceCapabilities, Medium};
 
 /// What a guarded device is made from.
 pub struct Setup {
@@ -35,8 +37,10 @@ const WAITING: usize = 64;
 const REPLIES: usize = 4;
 /// An ICMP error holds no more than this (RFC 4443 section 3.1: the minimum MTU of IPv6).
 const REPLY_BYTES: usize = 1_280;
+/// How often what waits for fragments is looked at.
+const EXPIRY: Duration = Duration::from_secs(1);
 
-/// Everything but the device, and the frame on its way up.
+/// Everything but the device and its buffers.
 pub(crate) struct Road {
     pub(crate) endpoint: Endpoint,
     pub(crate) rng: Box<dyn Rng>,
@@ -47,19 +51,28 @@ pub(crate) struct Road {
     arrivals: Reassembler,
     /// Of packets that were admitted and are fragments still: their source cut them before somebody protected them.
     admitted: Reassembler,
-    /// A frame from the stack, with room around it.
-    outgoing: Box<[u8]>,
-    /// A fragment of it.
-    fragment: Box<[u8]>,
-    waiting: Queue,
+    /// A frame from the stack that does not fit a buffer of the device, with room around it.
+    large: Box<[u8]>,
     replies: Queue,
     next_ident: u32,
     /// When datagrams were given up last.
     expired: Instant,
 }
 
-/// How often what waits for fragments is looked at.
-const EXPIRY: Duration = Duration::from_secs(1);
+/// What became of a frame from the stack.
+enum Ready {
+    /// A frame that may go.
+    Frame(Range<usize>),
+    /// A packet that may go in fragments of at most `mtu` bytes.
+    TooLong { packet: Range<usize>, link: Link, mtu: usize },
+}
+
+/// Where a frame for the stack is.
+pub(crate) struct Found {
+    pub(crate) place: Range<usize>,
+    /// Whether that is in the room for what was put together, and not in the buffer that it came in.
+    pub(crate) put_together: bool,
+}
 
 impl Road {
     pub(crate) fn new(setup: Setup, device: &DeviceCapabilities) -> Self {
@@ -77,9 +90,7 @@ impl Road {
             longest,
             arrivals: reassembler(),
             admitted: reassembler(),
-            outgoing: vec![0; longest.saturating_add(rooms)].into(),
-            fragment: vec![0; link_mtu.saturating_add(ETHERNET)].into(),
-            waiting: Queue::new(WAITING, longest.saturating_mul(2)),
+            large: vec![0; longest.saturating_add(rooms)].into(),
             replies: Queue::new(REPLIES, REPLIES.saturating_mul(REPLY_BYTES)),
             next_ident: 0,
             expired: Instant::ZERO,
@@ -95,15 +106,19 @@ impl Road {
         self.longest.saturating_add(header_len(self.medium))
     }
 
-    /// Gives the device what waits for it; whether it took all.
-    pub(crate) fn flush<D: Device>(&mut self, device: &mut D, now: smoltcp::time::Instant) -> bool {
-        self.waiting.flush(device, now);
-        self.waiting.is_empty()
+    /// For frames that the device has no room for: as many as one packet of the greatest length becomes, and some more.
+    pub(crate) fn queue(&self) -> Queue {
+        Queue::new(WAITING, self.longest.saturating_mul(2))
     }
 
     /// A frame for the stack that nobody sent, into `out`; its length.
     pub(crate) fn next_reply(&mut self, out: &mut [u8]) -> Option<usize> {
-        self.replies.pop(out)
+        let frame = self.replies.first()?;
+        let len = frame.len();
+        // What does not fit was never put in: buffers are of one size.
+        out.get_mut(..len)?.copy_from_slice(frame);
+        self.replies.drop_first();
+        Some(len)
     }
 
     /// Gives up datagrams whose fragments did not come in time.
@@ -118,63 +133,101 @@ impl Road {
         }
     }
 
-    /// Lets the stack write a frame of `len` bytes, and sends what becomes of it.
-    pub(crate) fn send<D: Device, R>(
+    /// Lets the stack write a frame of `len` bytes, and sends what becomes of it. If it fits, it is written, sealed and sent in
+    /// `buffer`, which is an empty one afterwards.
+    pub(crate) fn send<D: Exchange, R>(
         &mut self,
-        device: &mut D,
+        (outlet, buffer): (&mut Outlet<D>, &mut D::Buffer),
         now: smoltcp::time::Instant,
         len: usize,
         write: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let mut outgoing = core::mem::take(&mut self.outgoing);
         let end = HEAD_ROOM.saturating_add(len);
-        // A frame longer than what the stack was told of: it writes one, and it is dropped.
-        let (written, sent) = match outgoing.get_mut(HEAD_ROOM..end) {
-            Some(frame) if len <= self.longest_frame() => (write(frame), true),
-            _ => (write(&mut vec![0; len]), false),
-        };
-        if sent {
-            self.protect(device, now, &mut outgoing, len);
-        } else {
-            self.note(from_smoltcp(now), DropReason::TooBig, &[]);
+        let rooms = buffer.as_mut().get_mut(D::HEADER..).unwrap_or_default();
+        if rooms.len() < end.saturating_add(TAIL_ROOM) {
+            return self.send_large(outlet, now, len, write);
         }
-        self.outgoing = outgoing;
+        let written = write(rooms.get_mut(HEAD_ROOM..end).unwrap_or_default());
+        match self.prepare(from_smoltcp(now), rooms, len) {
+            Some(Ready::Frame(place)) => {
+                let place = place.start.saturating_add(D::HEADER)..place.end.saturating_add(D::HEADER);
+                let sent = outlet.send(now, buffer, place.clone());
+                self.note_unsent(now, sent, buffer.as_ref().get(place).unwrap_or_default());
+            }
+            Some(Ready::TooLong { packet, link, mtu }) => {
+                self.send_cut(outlet, now, link, rooms.get_mut(packet).unwrap_or_default(), mtu);
+            }
+            None => {}
+        }
         written
     }
 
-    fn protect<D: Device>(
+    /// The same for a frame that no buffer of the device holds.
+    fn send_large<D: Exchange, R>(
         &mut self,
-        device: &mut D,
+        outlet: &mut Outlet<D>,
         now: smoltcp::time::Instant,
-        outgoing: &mut [u8],
         len: usize,
-    ) {
-        let Some(mut packet) = Packet::new(outgoing, HEAD_ROOM, len) else { return };
+        write: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let mut large = core::mem::take(&mut self.large);
+        let end = HEAD_ROOM.saturating_add(len);
+        let room = large.get_mut(HEAD_ROOM..end).filter(|_| len <= self.longest_frame());
+        // A frame longer than what the stack was told of: it writes one, and it is dropped.
+        let Some(frame) = room else {
+            self.large = large;
+            self.note(from_smoltcp(now), DropReason::TooBig, &[]);
+            return write(&mut vec![0; len]);
+        };
+        let written = write(frame);
+        match self.prepare(from_smoltcp(now), &mut large, len) {
+            Some(Ready::Frame(place)) => {
+                let frame = large.get(place).unwrap_or_default();
+                let sent = outlet.send_copy(now, frame);
+                self.note_unsent(now, sent, frame);
+            }
+            Some(Ready::TooLong { packet, link, mtu }) => {
+                self.send_cut(outlet, now, link, large.get_mut(packet).unwrap_or_default(), mtu);
+            }
+            None => {}
+        }
+        self.large = large;
+        written
+    }
+
+    /// What becomes of the frame of `len` bytes behind the head room of a buffer; `None` if nothing of it goes.
+    fn prepare(&mut self, now: Instant, buffer: &mut [u8], len: usize) -> Option<Ready> {
+        let mut packet = Packet::new(buffer, HEAD_ROOM, len)?;
         let link = match Content::of(self.medium, packet.data()) {
             Content::Ip(link) => link,
-            Content::Arp => return self.emit(device, now, packet.data(), packet.data()),
-            Content::Other => return,
+            Content::Arp => return Some(Ready::Frame(HEAD_ROOM..HEAD_ROOM.saturating_add(len))),
+            Content::Other => return None,
         };
-        if packet.shrink_front(link.len()).is_err() {
-            return;
-        }
-        let time = from_smoltcp(now);
+        packet.shrink_front(link.len()).ok()?;
         self.number(packet.data_mut());
         let datapath = self.endpoint.datapath_mut();
-        datapath.clamp_mss(time, packet.data_mut(), Direction::Outbound);
+        datapath.clamp_mss(now, packet.data_mut(), Direction::Outbound);
         // The stack never cuts: whatever its DF bit says, it left that to us.
-        match datapath.outbound_reassembled(time, &mut *self.rng, &mut packet) {
-            Outbound::Send(Sealed { fragment_to, .. }) => {
-                self.emit_packet(device, now, (link, &mut packet), fragment_to.map(usize::from));
+        let cut = match datapath.outbound_reassembled(now, &mut *self.rng, &mut packet) {
+            Outbound::Send(Sealed { fragment_to, .. }) => fragment_to.map(usize::from),
+            Outbound::Bypass => (packet.len() > self.link_mtu).then_some(self.link_mtu),
+            Outbound::Reply(_) => {
+                self.reply(link, &mut packet);
+                return None;
             }
-            Outbound::Bypass => {
-                let too_long = (packet.len() > self.link_mtu).then_some(self.link_mtu);
-                self.emit_packet(device, now, (link, &mut packet), too_long);
-            }
-            Outbound::Reply(_) => self.reply(link, &mut packet),
             // The data path has counted it; a whole datagram is not asked for again.
-            Outbound::Drop(_) | Outbound::Reassemble => {}
+            Outbound::Drop(_) | Outbound::Reassemble => return None,
+        };
+        if let Some(mtu) = cut {
+            let at = packet.head_room();
+            let packet = at..at.saturating_add(packet.len());
+            return Some(Ready::TooLong { packet, link, mtu: mtu.min(self.link_mtu) });
         }
+        let version = ip::version(packet.data()).ok()?;
+        packet.grow_front(link.len()).ok()?;
+        link.write(version, packet.data_mut());
+        let at = packet.head_room();
+        Some(Ready::Frame(at..at.saturating_add(packet.len())))
     }
 
     /// An IPv4 packet without identification gets one, before AH covers it: its fragments would not be told apart otherwise
@@ -193,59 +246,28 @@ impl Road {
         }
     }
 
-    /// Sends a packet that is ready, in fragments of at most `cut` bytes if it is too long.
-    fn emit_packet<D: Device>(
+    fn send_cut<D: Exchange>(
         &mut self,
-        device: &mut D,
+        outlet: &mut Outlet<D>,
         now: smoltcp::time::Instant,
-        (link, packet): (Link, &mut Packet<'_>),
-        cut: Option<usize>,
-    ) {
-        let Ok(version) = ip::version(packet.data()) else { return };
-        let Some(mtu) = cut else {
-            let packet_at = link.len();
-            if packet.grow_front(packet_at).is_ok() {
-                link.write(version, packet.data_mut());
-                let inside = packet.data().get(packet_at..).unwrap_or_default();
-                self.emit(device, now, packet.data(), inside);
-            }
-            return;
-        };
-        fragment::permit(packet.data_mut());
-        self.emit_fragments(device, now, (link, version), packet.data(), mtu.min(self.link_mtu));
-    }
-
-    fn emit_fragments<D: Device>(
-        &mut self,
-        device: &mut D,
-        now: smoltcp::time::Instant,
-        (link, version): (Link, IpVersion),
-        packet: &[u8],
+        link: Link,
+        packet: &mut [u8],
         mtu: usize,
     ) {
+        let Ok(version) = ip::version(packet) else { return };
+        fragment::permit(packet);
         self.next_ident = self.next_ident.wrapping_add(1);
-        let mut buffer = core::mem::take(&mut self.fragment);
-        match Fragments::new(packet, mtu, self.next_ident) {
-            Ok(mut fragments) => {
-                link.write(version, &mut buffer);
-                while let Some(len) = buffer.get_mut(link.len()..).and_then(|room| fragments.next(room)) {
-                    let frame = buffer.get(..link.len().saturating_add(len)).unwrap_or_default();
-                    self.emit(device, now, frame, packet);
-                }
-                if !fragments.is_finished() {
-                    self.note(from_smoltcp(now), DropReason::TooBig, packet);
-                }
-            }
-            Err(_) => self.note(from_smoltcp(now), DropReason::TooBig, packet),
-        }
-        self.fragment = buffer;
+        let sent = outlet.send_cut(now, (link, version), packet, mtu, self.next_ident);
+        self.note_unsent(now, sent, packet);
     }
 
-    /// Sends a frame. `packet` is what it is part of.
-    fn emit<D: Device>(&mut self, device: &mut D, now: smoltcp::time::Instant, frame: &[u8], packet: &[u8]) {
-        if self.waiting.send(device, now, frame).is_err() {
-            self.note(from_smoltcp(now), DropReason::SendFailed, packet);
-        }
+    fn note_unsent(&mut self, now: smoltcp::time::Instant, sent: Result<(), Unsent>, packet: &[u8]) {
+        let reason = match sent {
+            Ok(()) => return,
+            Err(Unsent::NoRoom) => DropReason::SendFailed,
+            Err(Unsent::TooBig) => DropReason::TooBig,
+        };
+        self.note(from_smoltcp(now), reason, packet);
     }
 
     /// An ICMP error for the stack, about a packet of its own.
@@ -258,44 +280,59 @@ impl Road {
         }
     }
 
-    /// Takes the frame of `len` bytes at the start of `buffer`; where in it there is now one for the stack, if there is.
-    pub(crate) fn receive(&mut self, now: Instant, buffer: &mut [u8], len: usize) -> Option<Range<usize>> {
-        let link = match Content::of(self.medium, buffer.get(..len)?) {
+    /// Takes the frame at `place` in `buffer`; where there is one for the stack now, if there is. `whole` is room for what has to
+    /// be put together.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        (buffer, mut place): (&mut [u8], Range<usize>),
+        whole: &mut [u8],
+    ) -> Option<Found> {
+        let link = match Content::of(self.medium, buffer.get(place.clone())?) {
             Content::Ip(link) => link,
-            Content::Arp => return Some(0..len),
+            Content::Arp => return Some(Found { place, put_together: false }),
             Content::Other => return None,
         };
-        let at = link.len();
-        let mut size = len.checked_sub(at)?;
-        if ip::is_fragment(buffer.get(at..len)?) {
-            size = put_together(
-                &mut self.arrivals,
-                self.endpoint.datapath_mut(),
-                now,
-                (&mut *buffer, at),
-                size,
-            )?;
+        place.start = place.start.checked_add(link.len())?;
+        let mut put_together = false;
+        let packet = buffer.get(place.clone())?;
+        if ip::is_fragment(packet) {
+            let datagram = add(&mut self.arrivals, self.endpoint.datapath_mut(), now, packet)?;
+            place = put(datagram.data(), whole, link.len())?;
+            put_together = true;
         }
-        let mut packet = Packet::new(buffer, at, size)?;
+        let opened = if put_together { &mut *whole } else { &mut *buffer };
+        place = self.open(now, opened, place)?;
+        let packet = opened.get(place.clone())?;
+        if ip::is_fragment(packet) {
+            let datagram = add(&mut self.admitted, self.endpoint.datapath_mut(), now, packet)?;
+            place = put(datagram.data(), whole, link.len())?;
+            put_together = true;
+        }
+        let room = if put_together { whole } else { buffer };
+        let packet = room.get_mut(place.clone())?;
+        self.endpoint.datapath_mut().clamp_mss(now, packet, Direction::Inbound);
+        let version = ip::version(packet).ok()?;
+        place.start = place.start.checked_sub(link.len())?;
+        link.write(version, room.get_mut(place.clone())?);
+        Some(Found { place, put_together })
+    }
+
+    /// Opens the packet at `place` in a buffer; where there is now one that policy admits.
+    fn open(&mut self, now: Instant, buffer: &mut [u8], place: Range<usize>) -> Option<Range<usize>> {
+        let mut packet = Packet::new(buffer, place.start, place.len())?;
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
         let datapath = self.endpoint.datapath_mut();
         datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
         match verdict {
             // IKE goes on to its socket.
-            Inbound::Deliver(_) | Inbound::Ike(_) => {}
+            Inbound::Deliver(_) | Inbound::Ike(_) => {
+                let at = packet.head_room();
+                Some(at..at.checked_add(packet.len())?)
+            }
             // Counted already, or rightly nothing to deliver. What is whole is not asked for again.
-            Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => return None,
+            Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => None,
         }
-        let (mut at, mut size) = (packet.head_room(), packet.len());
-        if ip::is_fragment(packet.data()) {
-            size = put_together(&mut self.admitted, datapath, now, (&mut *buffer, at), size)?;
-        }
-        let end = at.checked_add(size)?;
-        datapath.clamp_mss(now, buffer.get_mut(at..end)?, Direction::Inbound);
-        let version = ip::version(buffer.get(at..end)?).ok()?;
-        at = at.checked_sub(link.len())?;
-        link.write(version, buffer.get_mut(at..end)?);
-        Some(at..end)
     }
 
     fn note(&mut self, now: Instant, reason: DropReason, packet: &[u8]) {
@@ -303,25 +340,26 @@ impl Road {
     }
 }
 
-/// Takes the fragment of `size` bytes in a buffer. If its datagram is whole with it, that stands there then; its length.
-fn put_together(
-    reassembler: &mut Reassembler,
+/// Takes a fragment; its datagram, if that is whole now.
+fn add<'r>(
+    reassembler: &'r mut Reassembler,
     datapath: &mut Datapath,
     now: Instant,
-    (buffer, at): (&mut [u8], usize),
-    size: usize,
-) -> Option<usize> {
-    let fragment = buffer.get(at..at.checked_add(size)?)?;
+    fragment: &[u8],
+) -> Option<Packet<'r>> {
     match reassembler.push(now, fragment) {
         Reassembly::Held => None,
         Reassembly::Dropped(error) => {
             datapath.note_drop(now, error.drop_reason(), fragment);
             None
         }
-        Reassembly::Whole(whole) => {
-            let room = buffer.get_mut(at..)?.get_mut(..whole.len())?;
-            room.copy_from_slice(whole.data());
-            Some(whole.len())
-        }
+        Reassembly::Whole(whole) => Some(whole),
     }
+}
+
+/// Copies a datagram to `at` in this room; where it is then.
+fn put(datagram: &[u8], room: &mut [u8], at: usize) -> Option<Range<usize>> {
+    let end = at.checked_add(datagram.len())?;
+    room.get_mut(at..end)?.copy_from_slice(datagram);
+    Some(at..end)
 }

@@ -1,7 +1,10 @@
 //! The command line: every command, its arguments, and help that teaches by example.
 
+use crate::stack::GrantRule;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use smoltcp::wire::{EthernetAddress, IpCidr};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
@@ -13,6 +16,7 @@ Examples:
   casemate run --config swanctl.conf                 keys negotiated with IKEv2; strongSwan's configuration works as it is
   casemate initiate gw                               set up what the connection `gw` says
   casemate status                                    SAs, policies, counters and drops of the running instance
+  casemate stack --tap tap0 --address 192.0.2.1/24   a TCP/IP stack behind IPsec, for applications that share memory with it
   casemate inspect wire.pcapng --xfrm tunnel.xfrm    decrypt a capture and say why packets would be dropped
 
 The file holds lines of ip-xfrm(8), so that it also loads into a Linux kernel with `ip -batch` or `sh`:
@@ -47,6 +51,24 @@ Examples:
   casemate terminate gw           close an IKE SA with everything in it
 
 They speak to the instance that runs in this network namespace.";
+
+const STACK_EXAMPLES: &str = "\
+Examples:
+  casemate stack --tap tap0 --address 192.0.2.1/24 --config swanctl.conf
+  casemate stack --tap tap0 --address 10.0.0.2/24 --address fd00::2/64 --gateway 10.0.0.1 --config swanctl.conf
+  casemate stack --tap tap0 --address 192.0.2.1/24 --clear                    no IPsec, to try it
+  casemate stack --tap tap0 --address 192.0.2.1/24 --config swanctl.conf --user 900 --grant 1000=80,443
+
+This process has the interface, the TCP/IP stack, the keys and all sockets. Applications connect to --socket and use sockets over
+memory that each of them shares with it alone; the crate casemate-shm has sockets for them like those of Rust's std::net. The
+host's own network stack takes no part: the interface is a cable to the host, or to the bridge that it is put into.
+
+Who may connect is a matter of the socket's mode and of the directories above it. Ports below 1024 need a --grant.
+
+What no connection of the configuration names is dropped, unless --clear is given. There is no reload: restart it.
+
+When everything is set up, it gives up all capabilities, for ever; with --user it becomes another user before. Its memory cannot be
+read by processes of the same user.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -104,6 +126,8 @@ pub enum Command {
     Log(LogArgs),
     /// Show the SAs, policies and counters of a running instance.
     Status(StatusArgs),
+    /// Be a TCP/IP stack behind IPsec for other processes, which share memory with this one.
+    Stack(StackArgs),
     /// Say of each packet in a capture what the data path makes of it.
     Inspect(InspectArgs),
     /// Build two hosts and a tunnel between them, send real traffic, and show what happens.
@@ -200,6 +224,66 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
+/// Arguments of `stack`.
+#[derive(Debug, Args)]
+#[command(after_help = STACK_EXAMPLES)]
+pub struct StackArgs {
+    /// TAP interface; it is made if it is not there.
+    #[arg(long, value_name = "NAME")]
+    pub tap: String,
+    /// An address of the stack, with the length of its network: 192.0.2.1/24. Can be given several times.
+    #[arg(long = "address", value_name = "ADDRESS/LEN", required = true, value_parser = own_address)]
+    pub addresses: Vec<IpCidr>,
+    /// Where everything else is. One for IPv4 and one for IPv6 at most.
+    #[arg(long = "gateway", value_name = "ADDRESS")]
+    pub gateways: Vec<IpAddr>,
+    /// Connections, as in swanctl.conf(5).
+    #[arg(long, value_name = "FILE", required_unless_present = "clear")]
+    pub config: Option<PathBuf>,
+    /// What no connection names passes in clear.
+    #[arg(long)]
+    pub clear: bool,
+    /// Where applications connect.
+    #[arg(long, value_name = "PATH", default_value = "/run/casemate/stack.sock")]
+    pub socket: PathBuf,
+    /// The socket's mode: who may connect.
+    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = mode)]
+    pub mode: u32,
+    /// Ports below 1024 for the applications of a user: 1000=80,400-410. Can be given several times.
+    #[arg(long = "grant", value_name = "UID=PORTS")]
+    pub grants: Vec<GrantRule>,
+    /// Become this user, by its number, when everything is set up.
+    #[arg(long, value_name = "UID")]
+    pub user: Option<u32>,
+    /// Ethernet address of the stack; a random one otherwise.
+    #[arg(long, value_name = "ADDRESS", value_parser = ethernet_address)]
+    pub mac: Option<EthernetAddress>,
+    /// Applications at a time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub applications: u16,
+    /// Sockets of one application. Each place in a backlog is one.
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sockets: u16,
+    /// KiB of a socket's buffer, of which it has one in each direction.
+    #[arg(long, value_name = "KIB", default_value_t = 128, value_parser = clap::value_parser!(u16).range(4..=16_384))]
+    pub buffer: u16,
+}
+
+fn own_address(text: &str) -> Result<IpCidr, String> {
+    let cidr: IpCidr = text.parse().map_err(|()| "192.0.2.1/24 or fd00::1/64 was expected")?;
+    if cidr.address().is_unicast() { Ok(cidr) } else { Err("the address of one host was expected".into()) }
+}
+
+fn ethernet_address(text: &str) -> Result<EthernetAddress, String> {
+    let address: EthernetAddress = text.parse().map_err(|()| "02:00:00:00:00:01 was expected")?;
+    if address.is_unicast() { Ok(address) } else { Err("the address of one host was expected".into()) }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "three octal digits such as 660 were expected".into())
+}
+
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
@@ -267,7 +351,7 @@ mod tests {
         let mut command = Cli::command();
         let help = command.render_help().to_string();
         assert!(help.contains("Examples:\n  casemate demo"), "{help}");
-        for name in ["run", "inspect", "demo"] {
+        for name in ["run", "stack", "inspect", "demo"] {
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
         }

@@ -6,6 +6,7 @@
 
 pub mod capture;
 pub mod cli;
+pub mod command;
 pub mod control;
 pub mod demo;
 pub mod failure;
@@ -15,6 +16,7 @@ pub mod keyring;
 pub mod manual;
 pub mod providers;
 pub mod run;
+pub mod stack;
 pub mod status;
 pub mod swanctl;
 pub mod xfrm;
@@ -32,6 +34,7 @@ pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
         Command::Status(args) => status::status(args),
+        Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Demo(args) => demo::demo(args),
         Command::Completions(args) => manual::completions(args),

@@ -5,10 +5,10 @@
 //! [`casemate_linux::setup`] plans the changes, and `steward` looks after the loop while it runs.
 
 mod assembly;
-mod config;
+pub(crate) mod config;
 mod control;
 mod direction;
-mod lines;
+pub mod lines;
 mod logbook;
 mod steward;
 mod tables;

@@ -4,6 +4,7 @@ mod ike;
 mod snapshot;
 mod table;
 
+pub use ike::ike_sas;
 pub use snapshot::{Identity, Snapshot};
 
 use crate::cli::StatusArgs;

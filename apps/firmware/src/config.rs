@@ -25,6 +25,23 @@ pub struct Config {
     pub gateway: Option<IpAddr>,
     /// What protects packets.
     pub protection: Protection,
+    /// Something wrong to do instead of all work.
+    pub fault: Option<Fault>,
+}
+
+/// Something wrong that the processor has to catch. The machine does it when it is told to, so that this can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It writes to its code.
+    WriteCode,
+    /// It writes to its constants.
+    WriteConstants,
+    /// It executes what lies in its heap.
+    RunHeap,
+    /// It executes what lies on its stack.
+    RunStack,
+    /// It calls itself until the stack is full.
+    FillStack,
 }
 
 /// What protects packets.
@@ -32,32 +49,59 @@ pub struct Config {
 pub enum Protection {
     /// Nothing; everything passes in clear.
     None,
-    /// ESP between us and one peer, with keys that are told.
+    /// ESP, AH or both between us and one peer, with keys that are told.
     Manual(ManualKeys),
     /// ESP between us and one peer, with keys from IKEv2.
     Ike(IkeKeys),
 }
 
-/// Two SAs with manual keys: AES-128 in CBC mode, HMAC-SHA-256 with 128 bits.
+/// SAs with manual keys, one in each direction for each protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ManualKeys {
     /// The other end.
     pub peer: IpAddr,
     /// Tunnel or transport.
     pub mode: Mode,
-    /// From the peer to us.
-    pub inbound: ManualSa,
-    /// From us to the peer.
-    pub outbound: ManualSa,
+    /// What protects packets.
+    pub protocols: Protocols,
 }
 
-/// One SA with manual keys.
+/// ESP, AH, or ESP in AH.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ManualSa {
+pub enum Protocols {
+    /// ESP alone.
+    Esp(Pair<EspSa>),
+    /// AH alone.
+    Ah(Pair<AhSa>),
+    /// ESP, and AH around it.
+    Both(Pair<EspSa>, Pair<AhSa>),
+}
+
+/// One of something for each direction.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pair<T> {
+    /// From the peer to us.
+    pub inbound: T,
+    /// From us to the peer.
+    pub outbound: T,
+}
+
+/// ESP: AES-128 in CBC mode, HMAC-SHA-256 with 128 bits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EspSa {
     /// SPI.
     pub spi: Spi,
     /// Key of the cipher, 16 bytes.
     pub encr: SecretBytes,
+    /// Key of the MAC, 32 bytes.
+    pub integ: SecretBytes,
+}
+
+/// AH: HMAC-SHA-256 with 128 bits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AhSa {
+    /// SPI.
+    pub spi: Spi,
     /// Key of the MAC, 32 bytes.
     pub integ: SecretBytes,
 }
@@ -112,8 +156,9 @@ impl Config {
             "ike" => Protection::Ike(words.ike(address)?),
             _ => return Err(wrong("keys", "none, manual or ike was expected")),
         };
+        let fault = words.optional("fault", fault, "the name of a fault was expected")?;
         words.must_be_empty()?;
-        Ok(Self { address, prefix, gateway, protection })
+        Ok(Self { address, prefix, gateway, protection, fault })
     }
 }
 
@@ -121,6 +166,17 @@ const SAME_VERSION: &str = "an address of the same IP version as ours was expect
 
 fn address_of_version(own: IpAddr) -> impl Fn(&str) -> Option<IpAddr> {
     move |text| text.parse().ok().filter(|addr: &IpAddr| addr.is_ipv4() == own.is_ipv4())
+}
+
+fn fault(text: &str) -> Option<Fault> {
+    Some(match text {
+        "write-code" => Fault::WriteCode,
+        "write-constants" => Fault::WriteConstants,
+        "run-heap" => Fault::RunHeap,
+        "run-stack" => Fault::RunStack,
+        "fill-stack" => Fault::FillStack,
+        _ => return None,
+    })
 }
 
 fn wrong(word: &str, expected: &'static str) -> ConfigError {
@@ -195,24 +251,61 @@ impl<'t> Words<'t> {
 
     fn manual(&mut self, own: IpAddr) -> Result<ManualKeys, ConfigError> {
         let (peer, mode) = (self.peer(own)?, self.mode()?);
-        let inbound = self.manual_sa("spi-in", "key-in")?;
-        let outbound = self.manual_sa("spi-out", "key-out")?;
-        Ok(ManualKeys { peer, mode, inbound, outbound })
+        let esp = self.pair(["spi-in", "spi-out"], |words| {
+            Ok(Pair {
+                inbound: words.esp_sa("spi-in", "key-in")?,
+                outbound: words.esp_sa("spi-out", "key-out")?,
+            })
+        })?;
+        let ah = self.pair(["ah-spi-in", "ah-spi-out"], |words| {
+            Ok(Pair {
+                inbound: words.ah_sa("ah-spi-in", "ah-key-in")?,
+                outbound: words.ah_sa("ah-spi-out", "ah-key-out")?,
+            })
+        })?;
+        let protocols = match (esp, ah) {
+            (Some(esp), None) => Protocols::Esp(esp),
+            (None, Some(ah)) => Protocols::Ah(ah),
+            (Some(esp), Some(ah)) => Protocols::Both(esp, ah),
+            (None, None) => return Err(wrong("spi-in", "it is missing, and so is ah-spi-in")),
+        };
+        Ok(ManualKeys { peer, mode, protocols })
     }
 
-    fn manual_sa(&mut self, spi: &str, key: &str) -> Result<ManualSa, ConfigError> {
-        let read_spi = |text: &str| {
+    /// The SAs of a protocol, of which at least one of these words tells; `None` if none does.
+    fn pair<T>(
+        &mut self,
+        words: [&str; 2],
+        read: impl FnOnce(&mut Self) -> Result<Pair<T>, ConfigError>,
+    ) -> Result<Option<Pair<T>>, ConfigError> {
+        let is_told = words.iter().any(|word| self.0.contains_key(word));
+        is_told.then(|| read(self)).transpose()
+    }
+
+    fn spi(&mut self, name: &str) -> Result<Spi, ConfigError> {
+        let read = |text: &str| {
             let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
             Spi::new(number).filter(|spi| !spi.is_reserved())
         };
-        let spi = self.needed(spi, read_spi, "a number from 0x100 to 0xffffffff was expected")?;
-        let read_key = |text: &str| {
+        self.needed(name, read, "a number from 0x100 to 0xffffffff was expected")
+    }
+
+    fn esp_sa(&mut self, spi: &str, key: &str) -> Result<EspSa, ConfigError> {
+        let spi = self.spi(spi)?;
+        let read = |text: &str| {
             let bytes = hexadecimal(text).filter(|bytes| bytes.len() == ENCR.saturating_add(INTEG))?;
             let (encr, integ) = bytes.expose().split_at_checked(ENCR)?;
             Some((SecretBytes::new(encr), SecretBytes::new(integ)))
         };
-        let (encr, integ) = self.needed(key, read_key, "48 bytes in hexadecimal were expected")?;
-        Ok(ManualSa { spi, encr, integ })
+        let (encr, integ) = self.needed(key, read, "48 bytes in hexadecimal were expected")?;
+        Ok(EspSa { spi, encr, integ })
+    }
+
+    fn ah_sa(&mut self, spi: &str, key: &str) -> Result<AhSa, ConfigError> {
+        let spi = self.spi(spi)?;
+        let read = |text: &str| hexadecimal(text).filter(|bytes| bytes.len() == INTEG);
+        let integ = self.needed(key, read, "32 bytes in hexadecimal were expected")?;
+        Ok(AhSa { spi, integ })
     }
 
     fn ike(&mut self, own: IpAddr) -> Result<IkeKeys, ConfigError> {

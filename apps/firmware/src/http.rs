@@ -8,11 +8,13 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
 
 /// The page: 3,500 bytes, as in the paper of the PC without an operating system.
-pub(crate) const PAGE: &[u8] = include_bytes!("page.html");
+pub const PAGE: &[u8] = include_bytes!("page.html");
 
 const PORT: u16 = 80;
 /// Connections at once.
 const CONNECTIONS: usize = 16;
+/// What a head ends with.
+const END: &[u8] = b"\r\n\r\n";
 /// The longest head of a request.
 const HEAD: usize = 2_048;
 /// Room for two answers.
@@ -24,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The server.
-pub(crate) struct Http {
+pub struct Http {
     connections: Vec<Connection>,
     served: u64,
 }
@@ -34,32 +36,35 @@ struct Connection {
     socket: SocketHandle,
     /// What came of a request that is not whole yet.
     head: Vec<u8>,
+    /// Up to where in that there is no end of a head.
+    searched: usize,
 }
 
 impl Http {
-    pub(crate) fn open(sockets: &mut SocketSet<'static>) -> Self {
+    /// Opens it at port 80.
+    pub fn open(sockets: &mut SocketSet<'static>) -> Self {
         let mut place = || {
             let mut socket =
                 Socket::new(SocketBuffer::new(vec![0; HEAD]), SocketBuffer::new(vec![0; ANSWERS]));
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(SILENCE));
             socket.set_timeout(Some(PATIENCE));
-            Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD) }
+            Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD), searched: 0 }
         };
         Self { connections: (0..CONNECTIONS).map(|_| place()).collect(), served: 0 }
     }
 
     /// Answers that were given.
-    pub(crate) const fn served(&self) -> u64 {
+    pub const fn served(&self) -> u64 {
         self.served
     }
 
     /// One turn: every connection goes on as far as it can.
-    pub(crate) fn serve(&mut self, sockets: &mut SocketSet<'_>) {
+    pub fn serve(&mut self, sockets: &mut SocketSet<'_>) {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             if !socket.is_open() {
-                connection.head.clear();
+                connection.forget();
                 // The socket is closed and the port is not 0: nothing can be wrong.
                 let _ = socket.listen(PORT);
             }
@@ -81,7 +86,7 @@ impl Connection {
             }
             served += 1;
             if !answer.stays {
-                self.head.clear();
+                self.forget();
                 socket.close();
             }
         }
@@ -93,21 +98,40 @@ impl Connection {
     }
 
     fn next_answer(&mut self, socket: &mut Socket<'_>) -> Option<Answer> {
-        let mut part = [0; HEAD];
-        let room = part.get_mut(..HEAD.saturating_sub(self.head.len()))?;
-        let len = if socket.can_recv() { socket.recv_slice(room).unwrap_or(0) } else { 0 };
-        self.head.extend_from_slice(room.get(..len)?);
-        let end = self.head.windows(4).position(|end| end == b"\r\n\r\n");
-        match end {
-            Some(end) => {
-                let answer = Answer::to(self.head.get(..end).unwrap_or_default());
-                self.head.drain(..end.saturating_add(4));
-                Some(answer)
-            }
+        self.take_what_came(socket);
+        // Most rounds find nothing new here, and end.
+        let new = self.head.get(self.searched..).filter(|new| !new.is_empty())?;
+        let Some(end) = new.windows(END.len()).position(|end| end == END) else {
+            // Of an end that has begun, its rest may come later.
+            self.searched = self.head.len().saturating_sub(END.len().saturating_sub(1));
             // RFC 6585 section 5: Request Header Fields Too Large.
-            None if self.head.len() >= HEAD => Some(Answer::refusal(431)),
-            None => None,
+            return (self.head.len() >= HEAD).then_some(Answer::refusal(431));
+        };
+        let end = self.searched.saturating_add(end);
+        let answer = Answer::to(self.head.get(..end).unwrap_or_default());
+        self.head.drain(..end.saturating_add(END.len()));
+        self.searched = 0;
+        Some(answer)
+    }
+
+    fn take_what_came(&mut self, socket: &mut Socket<'_>) {
+        // Twice, since the second part may lie at the other end of the ring.
+        for _ in 0..2 {
+            if !socket.can_recv() {
+                return;
+            }
+            let room = HEAD.saturating_sub(self.head.len());
+            let _ = socket.recv(|came| {
+                let part = came.get(..room).unwrap_or(came);
+                self.head.extend_from_slice(part);
+                (part.len(), ())
+            });
         }
+    }
+
+    fn forget(&mut self) {
+        self.head.clear();
+        self.searched = 0;
     }
 }
 

@@ -1,17 +1,19 @@
 //! SAs, policies and connections from the configuration.
 
-use crate::config::{IkeKeys, ManualKeys, ManualSa};
+use crate::config::{AhSa, EspSa, IkeKeys, ManualKeys, Protocols};
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
 use casemate::{Datapath, Endpoint};
-use casemate_crypto::{AesBits, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers};
+use casemate_crypto::{AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::SharedKeys;
 use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, OnClose, Start};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Transform};
+use casemate_sa::{AddrRange, Instant, Lifetime, Mode, OuterHeader, SaParams, Selector, Spi, Transform};
 use casemate_wire::ah::Align;
+use casemate_wire::ip::IpVersion;
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -25,33 +27,56 @@ const DPD_DELAY: Duration = Duration::from_secs(30);
 /// Rank of policies with manual keys, behind those of the house.
 const RANK: u32 = 100;
 
-/// Two SAs and the policies that lead to them. All traffic between the two ends is protected.
+/// The SAs, and the policies that lead to them. All traffic between the two ends is protected.
 pub(crate) fn add_manual(
     endpoint: &mut Endpoint,
     own: IpAddr,
     keys: &ManualKeys,
     now: Instant,
 ) -> Result<(), AddSaError> {
-    let ways = [
-        (Direction::Inbound, keys.peer, own, &keys.inbound),
-        (Direction::Outbound, own, keys.peer, &keys.outbound),
-    ];
-    for (direction, src, dst, sa) in ways {
-        endpoint.add_sa(&params(src, dst, keys.mode, sa), direction, &Providers(&PROVIDERS), now)?;
-        add_policy(endpoint.datapath_mut(), direction, (src, dst), keys.mode);
+    let (esp, ah) = match &keys.protocols {
+        Protocols::Esp(esp) => (Some(esp), None),
+        Protocols::Ah(ah) => (None, Some(ah)),
+        Protocols::Both(esp, ah) => (Some(esp), Some(ah)),
+    };
+    let inbound = (esp.map(|esp| &esp.inbound), ah.map(|ah| &ah.inbound));
+    let outbound = (esp.map(|esp| &esp.outbound), ah.map(|ah| &ah.outbound));
+    for (direction, ends, (esp, ah)) in
+        [(Direction::Inbound, (keys.peer, own), inbound), (Direction::Outbound, (own, keys.peer), outbound)]
+    {
+        // Around ESP, AH needs no tunnel of its own.
+        let ah_mode = if esp.is_some() { Mode::Transport } else { keys.mode };
+        let esp = esp.map(|sa| params(sa.spi, ends, keys.mode, esp_transform(sa)));
+        let ah = ah.map(|sa| params(sa.spi, ends, ah_mode, ah_transform(sa)));
+        let mut templates = Vec::new();
+        for sa in [esp, ah].into_iter().flatten() {
+            templates.push(template(&sa));
+            endpoint.add_sa(&sa, direction, &Providers(&PROVIDERS), now)?;
+        }
+        add_policy(endpoint.datapath_mut(), direction, ends, &templates);
     }
     Ok(())
 }
 
-fn params(src: IpAddr, dst: IpAddr, mode: Mode, sa: &ManualSa) -> SaParams {
+const MAC: MacAlg = MacAlg::standard(MacKind::HmacSha256);
+
+fn esp_transform(sa: &EspSa) -> Transform {
     // Of the ciphers, CBC: its IVs are random. The machine has nowhere to keep a counter, and one that began anew after a
     // restart would repeat an IV, which AES-GCM does not survive (RFC 4106 section 3.1).
-    let suite = EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::HmacSha256));
+    let suite = EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MAC);
+    Transform::Esp { suite, encr: sa.encr.clone(), integ: sa.integ.clone() }
+}
+
+fn ah_transform(sa: &AhSa) -> Transform {
+    Transform::Ah { suite: AhSuite(MAC), integ: sa.integ.clone() }
+}
+
+fn params(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> SaParams {
     SaParams {
-        spi: sa.spi,
+        spi,
         src,
         dst,
-        transform: Transform::Esp { suite, encr: sa.encr.clone(), integ: sa.integ.clone() },
+        transform,
         mode,
         encap: None,
         esn: false,
@@ -63,15 +88,26 @@ fn params(src: IpAddr, dst: IpAddr, mode: Mode, sa: &ManualSa) -> SaParams {
         reqid: 0,
         tfc_pad_to: 0,
         outer: OuterHeader::default(),
-        ah_align: Align::Four,
+        ah_align: Align::of(if src.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }),
     }
 }
 
-fn add_policy(datapath: &mut Datapath, direction: Direction, (src, dst): (IpAddr, IpAddr), mode: Mode) {
-    let template = Template { protocol: Protocol::Esp, mode, src: Some(src), dst: Some(dst), reqid: 0 };
+const fn template(sa: &SaParams) -> Template {
+    let SaParams { mode, src, dst, reqid, .. } = *sa;
+    Template { protocol: sa.transform.protocol(), mode, src: Some(src), dst: Some(dst), reqid }
+}
+
+fn add_policy(
+    datapath: &mut Datapath,
+    direction: Direction,
+    (src, dst): (IpAddr, IpAddr),
+    templates: &[Template],
+) {
+    // There is one protection or two.
+    let Ok(bundle) = Bundle::new(templates) else { return };
     let policy = Policy {
         selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
-        action: Action::Protect(Bundle::single(template)),
+        action: Action::Protect(bundle),
         priority: RANK,
     };
     // The tables are empty but for the policies of the house. Without this one nothing would pass.

@@ -3,7 +3,7 @@
 //! ```text
 //!  Config -- from the command line and a file that came with the image
 //!     |
-//!  Station -- tasks, one after the other:  network (smoltcp over a guarded device), IKE, HTTP
+//!  Station -- tasks, one after the other:  network (smoltcp over a guarded device), IKE, HTTP, echo, discard
 //!     |
 //!  any smoltcp device, any clock, any random source
 //! ```
@@ -17,6 +17,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod bulk;
 mod config;
 mod http;
 mod journal;
@@ -24,6 +25,8 @@ mod keys;
 mod lines;
 mod station;
 
-pub use config::{Config, ConfigError, IkeKeys, ManualKeys, ManualSa, Protection};
+pub use bulk::Bulk;
+pub use config::{AhSa, Config, ConfigError, EspSa, Fault, IkeKeys, ManualKeys, Pair, Protection, Protocols};
+pub use http::{Http, PAGE};
 pub use journal::Journal;
 pub use station::{Station, Trouble};

@@ -1,5 +1,6 @@
 //! The machine's work: a stack over a guarded device, and tasks that take turns.
 
+use crate::bulk::Bulk;
 use crate::config::{Config, Protection};
 use crate::http::Http;
 use crate::{keys, lines};
@@ -13,11 +14,10 @@ use casemate_crypto::Rng;
 use casemate_datapath::{AddSaError, DropReason, Unmatched};
 use casemate_ike::{Settings, SharedKeys};
 use casemate_sa::Limits;
-use casemate_smoltcp::{Guarded, IkeSockets, Keys, Setup, from_smoltcp};
+use casemate_smoltcp::{Exchange, Guarded, IkeSockets, Keys, Setup, from_smoltcp};
 use core::fmt;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, SocketSet};
-use smoltcp::phy::Device;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 
@@ -31,6 +31,9 @@ const LIMITS: Limits = Limits {
     reassemblies: 4,
     reassembly_bytes: 65_535,
 };
+
+/// Buffers of the services for bytes by the thousand.
+const BULK: usize = 16_384;
 
 /// Events of the data path that are told in one round.
 const EVENTS: usize = 8;
@@ -65,15 +68,16 @@ impl From<AddSaError> for Trouble {
 }
 
 /// A stack with its tasks.
-pub struct Station<D> {
+pub struct Station<D: Exchange> {
     device: Guarded<D>,
     interface: Interface,
     sockets: SocketSet<'static>,
     ike: Option<IkeSockets>,
     http: Http,
+    bulk: Bulk,
 }
 
-impl<D: Device> Station<D> {
+impl<D: Exchange> Station<D> {
     /// On this device, with this Ethernet address. `seed` is random, and secret.
     pub fn new(
         device: D,
@@ -93,8 +97,8 @@ impl<D: Device> Station<D> {
         let mut interface = Interface::new(settings, &mut device, now);
         set_addresses(&mut interface, config)?;
         let mut sockets = SocketSet::new(vec![]);
-        let http = Http::open(&mut sockets);
-        let mut station = Self { device, interface, sockets, ike: None, http };
+        let (http, bulk) = (Http::open(&mut sockets), Bulk::open(&mut sockets, BULK));
+        let mut station = Self { device, interface, sockets, ike: None, http, bulk };
         station.open_ike(config, now)?;
         Ok(station)
     }
@@ -116,6 +120,7 @@ impl<D: Device> Station<D> {
     pub fn round(&mut self, now: Instant, mut tell: impl FnMut(String)) {
         self.interface.poll(now, &mut self.device, &mut self.sockets);
         self.http.serve(&mut self.sockets);
+        self.bulk.serve(&mut self.sockets);
         match &mut self.ike {
             Some(ike) => {
                 ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, |notice| {

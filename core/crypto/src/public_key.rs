@@ -24,17 +24,20 @@ const EC: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 2, 1];
 /// Leads an uncompressed point (SEC 1 section 2.3.3).
 const UNCOMPRESSED: u8 = 4;
 
-/// Which keys are too weak.
+/// Which keys are too weak, or too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Least length of an RSA modulus, in bits. Less than 1024 counts as 1024.
     pub min_rsa_bits: usize,
+    /// Greatest length of an RSA modulus, in bits: for those who have little memory or time. More than [`MAX_RSA_BITS`] counts as
+    /// that.
+    pub max_rsa_bits: usize,
 }
 
 impl Default for KeyLimits {
-    /// 2048 bits: RFC 8247 section 3.1.1.
+    /// 2048 bits at least: RFC 8247 section 3.1.1.
     fn default() -> Self {
-        Self { min_rsa_bits: 2048 }
+        Self { min_rsa_bits: 2048, max_rsa_bits: MAX_RSA_BITS }
     }
 }
 
@@ -53,6 +56,8 @@ pub enum KeyFault {
         given: usize,
         /// Least length that is taken, in bits.
         least: usize,
+        /// Greatest length that is taken, in bits.
+        most: usize,
     },
     /// The RSA modulus is even, so that it is no product of two large primes.
     RsaModulus,
@@ -74,8 +79,8 @@ impl fmt::Display for KeyFault {
             Self::UnknownCurve => {
                 f.write_str("unknown elliptic curve, expected P-256, P-384 or P-521 by name")
             }
-            Self::RsaBits { given, least } => {
-                write!(f, "RSA key of {given} bits, expected {least} to {MAX_RSA_BITS}")
+            Self::RsaBits { given, least, most } => {
+                write!(f, "RSA key of {given} bits, expected {least} to {most}")
             }
             Self::RsaModulus => f.write_str("the RSA modulus is even"),
             Self::RsaExponent => {
@@ -230,8 +235,9 @@ impl PublicKey {
         let (modulus, exponent) = (without_zeros(modulus), without_zeros(exponent));
         let least = limits.min_rsa_bits.max(LEAST_RSA_BITS);
         let given = bits(modulus);
-        if !(least..=MAX_RSA_BITS).contains(&given) {
-            return Err(KeyFault::RsaBits { given, least });
+        let most = limits.max_rsa_bits.min(MAX_RSA_BITS);
+        if !(least..=most).contains(&given) {
+            return Err(KeyFault::RsaBits { given, least, most });
         }
         if !is_odd(modulus) {
             return Err(KeyFault::RsaModulus);

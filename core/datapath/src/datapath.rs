@@ -250,6 +250,15 @@ impl Datapath {
         }
     }
 
+    /// Whether every packet passes as it is: there is no SA and no policy, and what no policy names passes. Cheap enough to be
+    /// asked for each packet.
+    pub fn passes_everything(&self) -> bool {
+        self.unmatched == Unmatched::PassClear
+            && self.sad.is_empty()
+            && self.spd_out.is_empty()
+            && self.spd_in.is_empty()
+    }
+
     /// Every SA with its state, outbound ones first.
     pub fn sas(&self) -> impl Iterator<Item = SaStatus> + '_ {
         let out = self.sad.iter_outbound().map(|(id, sa)| SaStatus::of_outbound(id, sa));
@@ -310,6 +319,16 @@ impl Datapath {
     /// The oldest event not yet read.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop()
+    }
+
+    /// Sizes of the tables.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether there is an event that was not read yet.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// How many events were lost because nobody read them.

@@ -84,6 +84,10 @@ impl Events {
         event
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.len() == self.oldest
+    }
+
     /// How many found the ring full.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
@@ -102,8 +106,11 @@ mod tests {
         for n in 0..3 {
             events.push(event(n));
         }
+        assert!(!events.is_empty());
         assert_eq!((events.pop(), events.lost()), (Some(event(0)), 1));
         events.push(event(3));
-        assert_eq!([events.pop(), events.pop(), events.pop()], [Some(event(1)), Some(event(3)), None]);
+        assert_eq!([events.pop(), events.pop()], [Some(event(1)), Some(event(3))]);
+        assert!(events.is_empty());
+        assert_eq!(events.pop(), None);
     }
 }

@@ -165,6 +165,10 @@ impl Sad {
         if self.out.len().saturating_add(self.inn.len()) < self.limit { Ok(()) } else { Err(NotAdded::Full) }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.out.is_empty() && self.inn.is_empty()
+    }
+
     pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, NotAdded> {
         self.check_room()?;
         let port = sa.shared.encap.map(|encap| encap.dst_port);

@@ -28,6 +28,11 @@ impl<T> Slab<T> {
         self.values.len().saturating_sub(self.free.len())
     }
 
+    /// Whether no slot has a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.iter().all(Option::is_none)
+    }
+
     /// Stores `value`; answers its slot and generation.
     pub(crate) fn insert(&mut self, value: T) -> Result<(u32, u32), Full> {
         if let Some(slot) = self.free.pop()

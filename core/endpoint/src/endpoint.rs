@@ -11,12 +11,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
+use casemate_datapath::{Datapath, Direction, SaId};
 use casemate_ike::config::{Child, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
 };
-use casemate_sa::{Instant, SaParams};
+use casemate_sa::Instant;
 
 /// What the caller lends for a call.
 pub struct Means<'m> {
@@ -36,13 +36,15 @@ pub struct Means<'m> {
 
 /// Data path and IKE, joined.
 pub struct Endpoint {
-    datapath: Datapath,
+    pub(crate) datapath: Datapath,
     ike: Ike,
     children: Children,
     traps: Traps,
-    spis: Spis,
+    pub(crate) spis: Spis,
     notices: VecDeque<Notice>,
     reqids: Reqids,
+    /// Events of the data path that are known to be lost.
+    lost: u64,
 }
 
 impl Endpoint {
@@ -59,6 +61,7 @@ impl Endpoint {
             spis,
             notices: VecDeque::new(),
             reqids: Reqids::default(),
+            lost: 0,
         }
     }
 
@@ -80,21 +83,6 @@ impl Endpoint {
     /// Whether keys of IKE SAs are told as events.
     pub fn tell_keys(&mut self, tell: bool) {
         self.ike.tell_keys(tell);
-    }
-
-    /// Adds an SA with manual keys.
-    pub fn add_sa(
-        &mut self,
-        params: &SaParams,
-        direction: Direction,
-        providers: &Providers<'_>,
-        now: Instant,
-    ) -> Result<SaId, AddSaError> {
-        let id = self.datapath.add_sa(params, direction, providers, now)?;
-        if direction == Direction::Inbound {
-            self.spis.block(params.spi);
-        }
-        Ok(id)
     }
 
     /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are
@@ -261,6 +249,11 @@ impl Endpoint {
             }
             self.notices.push_back(Notice::Datapath(event));
         }
+        let lost = self.datapath.lost_events();
+        if core::mem::replace(&mut self.lost, lost) != lost {
+            // A packet that called for an SA may be among them.
+            self.datapath.ask_again();
+        }
         any
     }
 
@@ -345,6 +338,8 @@ impl Endpoint {
         match installed {
             Ok(()) => self.traps.came_up(&up.connection.name, &up.child.name),
             Err(error) => {
+                // Of one that was never installed, nobody else gives the SPI back.
+                self.spis.release(up.inbound.spi);
                 let (connection, child) = (up.connection.clone(), up.child.clone());
                 self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
                 self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));

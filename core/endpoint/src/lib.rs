@@ -15,9 +15,11 @@
 extern crate alloc;
 
 mod children;
+mod connection_keys;
 mod endpoint;
 mod host;
 mod housekeeping;
+mod manual;
 mod names;
 mod notice;
 mod policy;
@@ -26,6 +28,7 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::Ike;
+pub use connection_keys::{Authorities, ConnectionKeys, Keys, OwnProof, PeerProof, Refusal, peer_name};
 pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
 pub use housekeeping::housekeeping;

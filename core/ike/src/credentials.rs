@@ -12,10 +12,11 @@ pub type AuthorityHash = [u8; HASH_LEN];
 pub struct OwnKey<'c> {
     /// The key.
     pub key: &'c dyn SigningKey,
-    /// X.509 certificates in DER: the key's own, then those that lead to an authority, without the latter's.
+    /// X.509 certificates in DER: the key's own, then those that lead to an authority, without the latter's. None for a raw
+    /// key, which the peer has already.
     pub chain: Vec<&'c [u8]>,
-    /// Whom the certificate names, for a connection that has no identity of its own.
-    pub subject: Identity,
+    /// Whom the certificate names, for a connection that has no identity of its own; without one, the address does.
+    pub subject: Option<Identity>,
 }
 
 /// What a peer shows to prove that a key is its own.

@@ -206,7 +206,8 @@ fn protected(
     });
     let (shared, _, sas) = ike.parts();
     if let Some(request) = request.filter(|_| !sas.contains_key(&id)) {
-        shared.farewells.keep(request, shared.transmits.iter().skip(before), env.now);
+        let most = shared.settings.ike_sas;
+        shared.farewells.keep(request, shared.transmits.iter().skip(before), (env.now, most));
     }
     Ok(())
 }

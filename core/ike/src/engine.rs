@@ -391,7 +391,8 @@ impl Ike {
         self.half_open.get(&(spi.0, remote)).copied()
     }
 
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
+    pub fn counts(&self) -> (usize, usize) {
         (self.sas.len(), self.half_open.len())
     }
 }

@@ -58,19 +58,19 @@ struct Farewell {
 pub(crate) struct Farewells(VecDeque<Farewell>);
 
 impl Farewells {
-    /// Keeps what, of these messages, answers the request.
+    /// Keeps what, of these messages, answers the request. `most` are kept, or fewer.
     pub(crate) fn keep<'t>(
         &mut self,
         request: Request,
         sent: impl Iterator<Item = &'t Transmit>,
-        now: Instant,
+        (now, most): (Instant, usize),
     ) {
         let is_it = |transmit: &&Transmit| request.is_answered_by(&transmit.message);
         let answer: Box<[_]> = sent.filter(is_it).map(|transmit| transmit.message.clone()).collect();
         if answer.is_empty() {
             return;
         }
-        if self.0.len() >= MOST {
+        if self.0.len() >= most.min(MOST) {
             self.0.pop_front();
         }
         self.0.push_back(Farewell { request, until: now.after(KEPT), answer });

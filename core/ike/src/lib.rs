@@ -35,6 +35,7 @@ mod pool;
 mod sa;
 mod settings;
 mod sk;
+pub mod spelling;
 mod traffic;
 
 pub use answer::{ChildId, IkeSaId, NotBegun, Unconfigured};

@@ -73,7 +73,7 @@ impl Credentials for Keys {
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        Some(OwnKey { key: &self.own, chain: vec![&self.shown], subject: Identity::Fqdn("unused".into()) })
+        Some(OwnKey { key: &self.own, chain: vec![&self.shown], subject: None })
     }
 
     fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {

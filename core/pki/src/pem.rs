@@ -1,11 +1,13 @@
-//! PEM (RFC 7468): certificates, CRLs and private keys in files as OpenSSL and strongSwan have them. Text between the blocks is read over,
+//! PEM (RFC 7468): certificates, CRLs and keys in files as OpenSSL and strongSwan have them. Text between the blocks is read over,
 //! and so are blocks of other kinds.
 
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use core::fmt;
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, SubjectPublicKeyInfoDer,
+};
 use zeroize::Zeroize;
 
 /// Why a file gives nothing.
@@ -15,7 +17,7 @@ pub enum PemFault {
     Malformed,
     /// No block of the kind that was asked for.
     Missing,
-    /// More than one private key.
+    /// More than one key.
     Several,
 }
 
@@ -24,7 +26,7 @@ impl fmt::Display for PemFault {
         f.write_str(match self {
             Self::Malformed => "malformed PEM: a block does not end, or is not base64",
             Self::Missing => "no PEM block of the kind expected",
-            Self::Several => "several private keys, expected one",
+            Self::Several => "several keys, expected one",
         })
     }
 }
@@ -34,6 +36,15 @@ impl core::error::Error for PemFault {}
 /// All certificates in order, in DER. At least one.
 pub fn certificates(text: &[u8]) -> Result<Vec<Vec<u8>>, PemFault> {
     all(CertificateDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))
+}
+
+/// The one public key, a SubjectPublicKeyInfo in DER.
+pub fn public_key(text: &[u8]) -> Result<Vec<u8>, PemFault> {
+    let mut keys = all(SubjectPublicKeyInfoDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))?;
+    match (keys.pop(), keys.is_empty()) {
+        (Some(key), true) => Ok(key),
+        _ => Err(PemFault::Several),
+    }
 }
 
 /// All CRLs in order, in DER. At least one.

@@ -139,7 +139,10 @@ fn purposes_times_and_depth() {
     assert_eq!(at(u64::MAX), Some(CertFault::Expired));
     let flat = Options { max_intermediates: 0, ..Options::default() };
     assert_eq!(verify(&store(), data!("moon.pem"), &flat).err(), Some(CertFault::Depth));
-    let strong = Options { key_limits: KeyLimits { min_rsa_bits: 3072 }, ..Options::default() };
+    let strong = Options {
+        key_limits: KeyLimits { min_rsa_bits: 3072, ..KeyLimits::default() },
+        ..Options::default()
+    };
     assert!(matches!(verify(&store(), data!("moon.pem"), &strong), Err(CertFault::Key(_))));
 }
 

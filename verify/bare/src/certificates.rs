@@ -1,6 +1,5 @@
 //! Certificates as credentials: the test data of core/pki.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::{KeyLimits, PrivateKey, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, Identity};
@@ -48,8 +47,7 @@ impl Credentials for Certificates {
     }
 
     fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        let subject = Identity::Fqdn(String::new());
-        Some(OwnKey { key: self.own.key(), chain: self.own.chain().collect(), subject })
+        Some(OwnKey { key: self.own.key(), chain: self.own.chain().collect(), subject: None })
     }
 
     fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {

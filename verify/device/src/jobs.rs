@@ -1,6 +1,9 @@
 //! What the device does when it is told to.
 
+mod echo;
 mod exchange;
+pub(crate) mod flow;
+mod ike;
 mod ping;
 
 use crate::stack::Stack;
@@ -13,11 +16,10 @@ pub(crate) trait Job {
     fn step(&mut self, stack: &mut Stack, now: Instant) -> Option<Result<String, String>>;
 }
 
-/// `ping FROM TO SIZE...` or `tcp FROM TO BYTES`, as `probe` of verify/interop takes them.
-pub(crate) fn parse(order: &str, stack: &mut Stack, now: Instant) -> Result<Box<dyn Job>, String> {
-    let words: Vec<&str> = order.split_whitespace().collect();
-    match words.as_slice() {
-        ["ping", from, to, sizes @ ..] => {
+/// The order in these words; `ping` and `tcp` are as `probe` of verify/interop takes them.
+pub(crate) fn parse(order: &[&str], stack: &mut Stack, now: Instant) -> Result<Box<dyn Job>, String> {
+    match *order {
+        ["ping", from, to, ref sizes @ ..] => {
             let mut all = Vec::new();
             for size in sizes {
                 let (first, last) = size.split_once('-').unwrap_or((size, size));
@@ -28,9 +30,10 @@ pub(crate) fn parse(order: &str, stack: &mut Stack, now: Instant) -> Result<Box<
         ["tcp", from, to, bytes] => {
             Ok(Box::new(exchange::Exchange::new((address(from)?, address(to)?), number(bytes)?, stack, now)?))
         }
-        _ => Err(format!(
-            "`{order}`: keys FILE, drops, ping FROM TO SIZE... or tcp FROM TO BYTES was expected"
-        )),
+        ["initiate", name] => Ok(Box::new(ike::Command::initiate(name, false, stack, now)?)),
+        ["initiate", name, "--ike"] => Ok(Box::new(ike::Command::initiate(name, true, stack, now)?)),
+        ["terminate", name] => Ok(Box::new(ike::Command::terminate(name, stack, now)?)),
+        _ => Err(format!("`{}`: no such order (--help)", order.join(" "))),
     }
 }
 

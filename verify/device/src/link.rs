@@ -1,8 +1,9 @@
-//! Ethernet with one neighbour, whose address is known: no ARP and no neighbour discovery, which would meet the policies of
-//! the peer.
+//! The link: Ethernet as it is, or with one neighbour whose address is known. Then there is no ARP and no neighbour
+//! discovery, which would meet the policies of the peer.
 
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress};
 use std::str::FromStr;
 
 /// An Ethernet address.
@@ -25,73 +26,93 @@ impl FromStr for Mac {
 }
 
 const HEADER: usize = 14;
+/// Of the Ethernet header, both addresses.
+type Addresses = [u8; 12];
 
-/// A device of Ethernet frames as one of IP packets.
-pub(crate) struct OneNeighbour<D> {
+/// A device of Ethernet frames. With a neighbour it is one of IP packets.
+pub(crate) struct Link<D> {
     device: D,
-    header: [u8; 12],
+    own: Mac,
+    fixed: Option<Addresses>,
 }
 
-impl<D: Device> OneNeighbour<D> {
-    pub(crate) fn new(device: D, own: Mac, neighbour: Mac) -> Self {
-        let mut header = [0; 12];
-        header.iter_mut().zip(neighbour.0.iter().chain(&own.0)).for_each(|(to, from)| *to = *from);
-        Self { device, header }
+impl<D: Device> Link<D> {
+    pub(crate) fn new(device: D, own: Mac, neighbour: Option<Mac>) -> Self {
+        let fixed = neighbour.map(|neighbour| {
+            let mut addresses = [0; 12];
+            addresses.iter_mut().zip(neighbour.0.iter().chain(&own.0)).for_each(|(to, from)| *to = *from);
+            addresses
+        });
+        Self { device, own, fixed }
+    }
+
+    /// What an interface over it is told of its own address.
+    pub(crate) const fn hardware(&self) -> HardwareAddress {
+        match self.fixed {
+            Some(_) => HardwareAddress::Ip,
+            None => HardwareAddress::Ethernet(EthernetAddress(self.own.0)),
+        }
     }
 }
 
-impl<D: Device> Device for OneNeighbour<D> {
+impl<D: Device> Device for Link<D> {
     type RxToken<'a>
-        = Packet<D::RxToken<'a>>
+        = Received<D::RxToken<'a>>
     where
         Self: 'a;
     type TxToken<'a>
-        = Frame<D::TxToken<'a>>
+        = Room<D::TxToken<'a>>
     where
         Self: 'a;
 
     fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let (rx, tx) = self.device.receive(now)?;
-        Some((Packet(rx), Frame { token: tx, header: self.header }))
+        let skipped = if self.fixed.is_some() { HEADER } else { 0 };
+        Some((Received { token: rx, skipped }, Room { token: tx, fixed: self.fixed }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<Self::TxToken<'_>> {
-        Some(Frame { token: self.device.transmit(now)?, header: self.header })
+        Some(Room { token: self.device.transmit(now)?, fixed: self.fixed })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = self.device.capabilities();
-        capabilities.max_transmission_unit = capabilities.ip_mtu();
-        capabilities.medium = Medium::Ip;
+        if self.fixed.is_some() {
+            capabilities.max_transmission_unit = capabilities.ip_mtu();
+            capabilities.medium = Medium::Ip;
+        }
         capabilities
     }
 }
 
 /// A frame that came.
-pub(crate) struct Packet<T>(T);
+pub(crate) struct Received<T> {
+    token: T,
+    skipped: usize,
+}
 
-impl<T: RxToken> RxToken for Packet<T> {
+impl<T: RxToken> RxToken for Received<T> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         // ARP and the like look like IP packets of no version, which nobody takes.
-        self.0.consume(|frame| f(frame.get(HEADER..).unwrap_or_default()))
+        self.token.consume(|frame| f(frame.get(self.skipped..).unwrap_or_default()))
     }
 }
 
 /// Room for a frame.
-pub(crate) struct Frame<T> {
+pub(crate) struct Room<T> {
     token: T,
-    header: [u8; 12],
+    fixed: Option<Addresses>,
 }
 
-impl<T: TxToken> TxToken for Frame<T> {
+impl<T: TxToken> TxToken for Room<T> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let Self { token, header } = self;
-        token.consume(len.saturating_add(HEADER), |frame| {
+        let Some(addresses) = self.fixed else { return self.token.consume(len, f) };
+        self.token.consume(len.saturating_add(HEADER), |frame| {
             let (front, packet) = frame.split_at_mut(HEADER.min(frame.len()));
             let written = f(packet);
             let kind =
                 if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xDD] } else { [8, 0] };
-            front.iter_mut().zip(header.iter().chain(&kind)).for_each(|(to, from)| *to = *from);
+            front.iter_mut().zip(addresses.iter().chain(&kind)).for_each(|(to, from)| *to = *from);
             written
         })
     }

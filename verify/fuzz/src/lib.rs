@@ -1,5 +1,5 @@
-//! Fuzz targets: every parser, the roads through the data path, sessions of IKE, and the files that the
-//! program reads.
+//! Fuzz targets: every parser, the roads through the data path, sessions of IKE, applications of the stack
+//! server, and the files that the program reads.
 //!
 //! A [`Target`] is a function from bytes to nothing that panics when a promise is broken: not only a crash, but a value
 //! that does not survive emit and parse, a drop counted twice, a packet delivered that nobody sealed. The engine (libFuzzer)
@@ -14,6 +14,7 @@ mod input;
 mod pki;
 pub mod regressions;
 mod script;
+mod stack;
 mod wire;
 
 /// One function to be fuzzed.
@@ -60,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     apps::capture::TARGET,
     apps::ike::TARGET,
     apps::swanctl::TARGET,
+    stack::TARGET,
 ];
 
 /// The target of this name.

@@ -4,15 +4,19 @@
 //! and AH even where the host has none. [`Netns`] is a network namespace of the host that ends with its owner. The program
 //! `kernel-matrix` runs every suite against the guest; `probe` is the part of it that runs inside.
 //! `strongswan-matrix` runs both sides in namespaces, with the programs that [`run`] and [`Background`] start there, and
-//! strongSwan in a guest where it is to have the kernel's ESP and AH.
+//! strongSwan in a guest where it is to have the kernel's ESP and AH. A [`Device`] may stand in Casemate's place.
 //! Needs Linux on x86-64 and the Debian packages that `cargo xtask test` installs (xtask/src/packages.rs).
 
+mod device;
 mod error;
+mod firmware;
 mod guest;
 mod netns;
 mod process;
 
+pub use device::Device;
 pub use error::{Error, Result};
+pub use firmware::{Firmware, FirmwareSpec};
 pub use guest::{Content, Guest, Images, NetworkSpec, Output, moved_counters};
 pub use netns::{Netns, is_root};
 pub use process::{Background, run};
@@ -20,3 +24,6 @@ pub use process::{Background, run};
 /// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it once it was told
 /// `probe encap`.
 pub const ENCAP_PORT: u16 = 4500;
+
+/// The page that devices serve, byte for byte.
+pub const PAGE: &[u8] = include_bytes!("../../../apps/firmware/src/page.html");

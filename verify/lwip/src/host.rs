@@ -11,20 +11,37 @@ use std::time::Duration;
 /// How long an order may take that is obeyed at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A host with lwIP behind Casemate, in a process. It takes orders, as `c/orders.c` has them.
+/// Where Casemate stands in lwIP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Inside IP.
+    Inside,
+    /// Below IP.
+    Below,
+}
+
+/// How a host begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Bytes for Casemate.
+    pub memory: usize,
+    /// Where it stands.
+    pub place: Place,
+    /// Lines of its configuration.
+    pub config: &'static str,
+}
+
+/// A host with lwIP behind Casemate, in a process: the example of adapters/lwip. It takes orders, as its --help has them.
 pub struct Host {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
     directory: PathBuf,
-    /// What it said first: what its tables cost.
-    pub greeting: String,
 }
 
 impl Host {
-    /// Starts the program with this much memory for Casemate. The socket is the other end of its wire: a datagram is a frame.
-    /// The error is why it did not start.
-    pub fn start(program: &Path, memory: usize) -> Result<(Self, UnixDatagram), String> {
+    /// Starts the program. The socket is the other end of its wire: a datagram is a frame. The error is why it did not start.
+    pub fn start(program: &Path, setup: Setup) -> Result<(Self, UnixDatagram), String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("casemate-lwip-{}-{count}", std::process::id()));
@@ -32,7 +49,18 @@ impl Host {
         let (near, far) = (directory.join("near"), directory.join("far"));
         let wire = UnixDatagram::bind(&near).unwrap();
         let mut command = Command::new(program);
-        command.arg(&far).arg(&near).arg(memory.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("--console").arg("--unix").arg(&far).arg(&near);
+        command.arg("--memory").arg(setup.memory.to_string());
+        let config = directory.join("config");
+        std::fs::write(&config, setup.config).unwrap();
+        command.arg("--config").arg(config);
+        if setup.place == Place::Below {
+            command.arg("--below");
+        }
+        let known = concat!(env!("CARGO_MANIFEST_DIR"), "/races-of-lwip.txt");
+        // lwIP's threads do not end.
+        command.env("TSAN_OPTIONS", format!("suppressions={known} halt_on_error=1 report_thread_leaks=0"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, answers) = mpsc::channel();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -40,8 +68,8 @@ impl Host {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let orders = child.stdin.take();
-        let mut host = Self { child, orders, answers, directory, greeting: String::new() };
-        host.greeting = host.next_answer(PATIENCE).expect("the program starts")?;
+        let mut host = Self { child, orders, answers, directory };
+        host.next_answer(PATIENCE).expect("the program starts")?;
         wire.connect(&far).unwrap();
         wire.set_nonblocking(true).unwrap();
         Ok((host, wire))

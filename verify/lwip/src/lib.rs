@@ -1,4 +1,4 @@
-//! lwIP behind Casemate, as a program for tests: `c/` has its source, [`program`] builds it, [`Host`] runs it.
+//! lwIP behind Casemate, as a program for tests: the example of adapters/lwip. [`program`] builds it, [`Host`] runs it.
 //!
 //! lwIP's own sources are not part of this project: `cargo xtask lwip` puts them into `target/lwip`. Without them the tests
 //! are left out, and say so.
@@ -12,4 +12,4 @@
 mod host;
 pub mod program;
 
-pub use host::Host;
+pub use host::{Host, Place, Setup};

@@ -63,7 +63,7 @@ impl Credentials for Keys {
     fn own_key(&self, connection: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         let Signer { key, certificate } = self.own;
         let subject = connection.local.id.clone()?;
-        Some(OwnKey { key: key.as_ref(), chain: vec![certificate], subject })
+        Some(OwnKey { key: key.as_ref(), chain: vec![certificate], subject: Some(subject) })
     }
 
     fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {

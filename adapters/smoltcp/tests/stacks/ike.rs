@@ -1,6 +1,6 @@
 //! SAs that IKE sets up, over UDP sockets of the same stack.
 
-use crate::host::Host;
+use crate::host::{Host, LIMITS};
 use crate::wire::{Seen, wire};
 use casemate::{Datapath, Endpoint, Notice, housekeeping};
 use casemate_crypto::SecretBytes;
@@ -8,7 +8,7 @@ use casemate_datapath::Config;
 use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, Lifespan, Start};
 use casemate_ike::{Event, Settings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::AddrRange;
+use casemate_sa::{AddrRange, Limits};
 use casemate_smoltcp::{IkeSockets, Keys};
 use casemate_wire::ip::proto;
 use smoltcp::phy::Medium;
@@ -19,19 +19,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A host that speaks IKE.
-struct Speaker {
-    host: Host,
-    ike: IkeSockets,
-    told: Vec<Notice>,
+pub(crate) struct Speaker {
+    pub(crate) host: Host,
+    pub(crate) ike: IkeSockets,
+    pub(crate) told: Vec<Notice>,
 }
 
 /// What the two agree on.
 #[derive(Clone, Copy)]
-struct Wanted {
-    mode: ChildMode,
-    encap: bool,
+pub(crate) struct Wanted {
+    pub(crate) mode: ChildMode,
+    pub(crate) encap: bool,
     /// Seconds after which the Child SA is replaced.
-    rekey: Option<u64>,
+    pub(crate) rekey: Option<u64>,
+    /// Tables of the second host.
+    pub(crate) limits: Limits,
 }
 
 fn id(number: u8) -> Identity {
@@ -57,7 +59,8 @@ fn connection(own: u8, addrs: (IpAddr, IpAddr), wanted: Wanted) -> Connection {
 
 impl Speaker {
     fn new(end: crate::wire::End, number: u8, addrs: (IpAddr, IpAddr), wanted: Wanted, now: Instant) -> Self {
-        let mut datapath = Datapath::new(Config { limits: crate::host::LIMITS, ..Config::server(9) });
+        let limits = if number == 1 { LIMITS } else { wanted.limits };
+        let mut datapath = Datapath::new(Config { limits, ..Config::server(9) });
         housekeeping(&mut datapath).unwrap();
         let endpoint = Endpoint::new(datapath, Settings::DEVICE);
         let len = if addrs.0.is_ipv4() { 24 } else { 64 };
@@ -77,27 +80,27 @@ impl Speaker {
         Self { host, ike, told: vec![] }
     }
 
-    fn serve(&mut self, now: Instant) {
+    pub(crate) fn serve(&mut self, now: Instant) {
         let Self { host, ike, told } = self;
         let Host { device, interface, sockets } = host;
         ike.serve(now, interface, device, sockets, |notice| told.push(notice));
     }
 
-    fn count(&self, what: impl Fn(&Event) -> bool) -> usize {
+    pub(crate) fn count(&self, what: impl Fn(&Event) -> bool) -> usize {
         self.told.iter().filter(|notice| matches!(notice, Notice::Ike(event) if what(event))).count()
     }
 }
 
-struct Pair {
-    a: Speaker,
-    b: Speaker,
-    seen: Seen,
-    now: Instant,
-    addrs: (IpAddr, IpAddr),
+pub(crate) struct Pair {
+    pub(crate) a: Speaker,
+    pub(crate) b: Speaker,
+    pub(crate) seen: Seen,
+    pub(crate) now: Instant,
+    pub(crate) addrs: (IpAddr, IpAddr),
 }
 
 impl Pair {
-    fn new(version: u8, medium: Medium, wanted: Wanted) -> Self {
+    pub(crate) fn new(version: u8, medium: Medium, wanted: Wanted) -> Self {
         let names = if version == 4 { ("192.0.2.1", "192.0.2.2") } else { ("2001:db8::1", "2001:db8::2") };
         let (one, other): (IpAddr, IpAddr) = (names.0.parse().unwrap(), names.1.parse().unwrap());
         let (end_a, end_b, seen) = wire(medium, 100);
@@ -107,8 +110,18 @@ impl Pair {
         Self { a, b, seen, now, addrs: (one, other) }
     }
 
+    /// Lets both do what there is to do at this moment.
+    pub(crate) fn round(&mut self) {
+        for _ in 0..3 {
+            for speaker in [&mut self.a, &mut self.b] {
+                speaker.host.poll(self.now);
+                speaker.serve(self.now);
+            }
+        }
+    }
+
     /// Sends a datagram every 10 ms until `count` have come; none may be lost once the first has arrived.
-    fn stream(&mut self, count: u32) {
+    pub(crate) fn stream(&mut self, count: u32) {
         let (from, to) = (self.a.host.udp(1_000), self.b.host.udp(2_000));
         let (mut sent, mut next) = (0u32, None);
         let started = self.now;
@@ -122,12 +135,7 @@ impl Pair {
             let socket = self.a.host.sockets.get_mut::<udp::Socket>(from);
             socket.send_slice(&sent.to_be_bytes(), peer).unwrap();
             sent += 1;
-            for _ in 0..3 {
-                self.a.host.poll(self.now);
-                self.a.serve(self.now);
-                self.b.host.poll(self.now);
-                self.b.serve(self.now);
-            }
+            self.round();
             while let Ok((data, _)) = self.b.host.sockets.get_mut::<udp::Socket>(to).recv() {
                 let number = u32::from_be_bytes(data.try_into().unwrap());
                 assert!(next.is_none_or(|next| next == number), "{number} came instead of {next:?}");
@@ -135,10 +143,13 @@ impl Pair {
             }
             self.now += Duration::from_millis(10);
         }
+        self.a.host.sockets.remove(from);
+        self.b.host.sockets.remove(to);
     }
 }
 
-const PLAIN: Wanted = Wanted { mode: ChildMode::Tunnel, encap: false, rekey: None };
+pub(crate) const PLAIN: Wanted =
+    Wanted { mode: ChildMode::Tunnel, encap: false, rekey: None, limits: LIMITS };
 
 #[test]
 fn the_first_packet_calls_for_an_sa_and_the_others_go_through_it() {

@@ -39,6 +39,11 @@ pub(crate) fn wire(medium: Medium, room: usize) -> (End, End, Seen) {
 }
 
 impl End {
+    /// Takes so many frames from now on before somebody else has read them.
+    pub(crate) fn set_room(&mut self, room: usize) {
+        self.room = room;
+    }
+
     /// Puts a frame on the wire to this end, as a stranger does.
     pub(crate) fn inject(&self, frame: &[u8]) {
         self.from_peer.borrow_mut().push_back(frame.to_vec());

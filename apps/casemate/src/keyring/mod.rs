@@ -9,10 +9,12 @@ mod peer;
 
 pub use load::LoadError;
 
-use crate::swanctl::{Config, OwnSignature, PeerConditions, SharedKey, name_pattern};
+use crate::swanctl::{Config, OwnSignature, PeerConditions, SharedKey};
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, IdPattern, Identity};
+use casemate_ike::spelling::name_parts;
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
+use casemate_pki::DnPattern;
 use own::OwnCerts;
 use peer::Judge;
 use std::cell::RefCell;
@@ -117,7 +119,7 @@ impl Credentials for Keyring {
     }
 
     fn name_matches(&self, pattern: &str, name: &[u8]) -> bool {
-        name_pattern(pattern).is_some_and(|pattern| pattern.matches(name))
+        name_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
     }
 }
 

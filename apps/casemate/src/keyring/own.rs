@@ -1,8 +1,9 @@
 //! Our own certificates.
 
+use casemate::peer_name;
 use casemate_ike::config::{Connection, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, OwnKey};
-use casemate_pki::{LocalCert, PeerName};
+use casemate_pki::LocalCert;
 use std::path::PathBuf;
 
 /// A certificate with its key, and the file that it came from.
@@ -33,24 +34,13 @@ impl OwnCerts {
         Some(OwnKey {
             key: own.cert.key(),
             chain: own.cert.chain().collect(),
-            subject: Identity::Name(own.cert.subject().to_vec()),
+            subject: Some(Identity::Name(own.cert.subject().to_vec())),
         })
     }
 }
 
 impl OwnCert {
     fn bears(&self, id: &Identity) -> bool {
-        name_of(id).is_some_and(|name| self.cert.is_named(&name))
+        peer_name(id).is_some_and(|name| self.cert.is_named(&name))
     }
-}
-
-/// An identity that a certificate can prove.
-pub(super) fn name_of(id: &Identity) -> Option<PeerName<'_>> {
-    Some(match id {
-        Identity::Address(addr) => PeerName::Ip(*addr),
-        Identity::Fqdn(name) => PeerName::Dns(name),
-        Identity::Email(name) => PeerName::Email(name),
-        Identity::Name(der) => PeerName::Dn(der),
-        Identity::KeyId(_) => return None,
-    })
 }

@@ -1,8 +1,8 @@
 //! Judges the certificates of peers, as the conditions of their connection say.
 
 use super::Conditions;
-use super::own::name_of;
 use crate::swanctl::{Revocation, SignatureRules};
+use casemate::peer_name;
 use casemate_crypto::{KeyKind, Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
 use casemate_ike::{AuthorityHash, PeerCertificates};
@@ -66,7 +66,7 @@ impl Judge {
         is_meant: &dyn Fn(&IdPattern, &Identity) -> bool,
     ) -> Result<PublicKey, Refusal> {
         let options = self.options();
-        let name = name_of(shown.id).ok_or(Refusal::OtherName)?;
+        let name = peer_name(shown.id).ok_or(Refusal::OtherName)?;
         let cert = if self.pinned.is_empty() {
             let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
             let cert = cert.map_err(|fault| match fault {

@@ -37,22 +37,22 @@ const LINK_MTU: usize = 1_500;
 const TUN_MTU: usize = 1_400;
 
 /// Where the configuration comes from.
-pub(super) struct Source {
+pub(crate) struct Source {
     path: PathBuf,
     providers: Vec<&'static dyn Provider>,
 }
 
 /// A configuration with all its files.
-pub(super) struct Loaded {
-    pub(super) connections: Vec<Arc<Connection>>,
-    pub(super) pools: Vec<Pool>,
-    pub(super) keyring: Keyring,
-    pub(super) warnings: Vec<String>,
+pub(crate) struct Loaded {
+    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) keyring: Keyring,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Source {
     /// The file that is named, or the first of the usual ones that is there.
-    fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
+    pub(crate) fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
         let path = match named {
             Some(path) => path.clone(),
             None => DEFAULTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
@@ -67,8 +67,13 @@ impl Source {
         Ok(Self { path, providers })
     }
 
+    /// Whose algorithms are used, the preferred ones first.
+    pub(crate) fn providers(&self) -> &[&'static dyn Provider] {
+        &self.providers
+    }
+
     /// Reads the file and everything that it names. Either all of it is right, or everything that is wrong is told.
-    pub(super) fn load(&self) -> Result<Loaded, Failure> {
+    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
         let config = Config::load(&self.path).map_err(|error| match error {
             LoadError::Read(..) => Failure::failed(error),
             LoadError::Wrong(..) => Failure::bad_input(error),

@@ -6,7 +6,7 @@ use casemate_ike::{ChildUp, Event, Traffic};
 use std::fmt::Write as _;
 
 /// The line for a notice; some are not worth one.
-pub(super) fn of(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
+pub fn of(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
     match notice {
         Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
         Notice::Ike(event) => of_ike(event),

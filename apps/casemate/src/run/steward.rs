@@ -5,6 +5,7 @@ use super::control::{Control, Reply};
 use super::logbook::Logbook;
 use super::tables::Tables;
 use super::{lines, waiting::Waiting};
+use crate::command::{self, Wanted};
 use crate::control::{Request, outcome};
 use crate::keyring::Keyring;
 use crate::status::{Identity, Snapshot};
@@ -72,15 +73,21 @@ impl Steward {
                 let done = outcome(&self.reload_now(home));
                 return self.done.push((reply, done));
             }
-            Request::Initiate(name, ike) => match self.waiting.initiate(&name, ike, home) {
-                Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
-                Err(error) => Err(error),
-            },
-            Request::Terminate(name) => match self.waiting.terminate(&name, home) {
-                Ok(wanted) => return self.waiting.wait(wanted, reply, home.endpoint()),
-                Err(error) => Err(error),
-            },
-            Request::Rekey(name, ike) => rekey(&name, ike, home),
+            Request::Initiate(name, ike) => {
+                match home.with(|endpoint, means| Wanted::initiate(&name, ike, endpoint, means)) {
+                    Ok(wanted) => return self.waiting.wait(wanted, reply),
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Terminate(name) => {
+                match home.with(|endpoint, means| Wanted::terminate(&name, endpoint, means)) {
+                    Ok(wanted) => return self.waiting.wait(wanted, reply),
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Rekey(name, ike) => {
+                home.with(|endpoint, means| command::rekey(&name, ike, endpoint, means))
+            }
         };
         let _ = reply.send(outcome(&done));
     }
@@ -104,25 +111,6 @@ impl Steward {
         if let Err(error) = saved {
             self.log.note(&format!("{}: {error}", tables.directory().display()));
         }
-    }
-}
-
-/// Begins to replace what has this name.
-fn rekey(name: &str, ike: bool, home: &mut Home) -> Result<(), String> {
-    let named = home.endpoint().named(name);
-    let mut any = false;
-    home.with(|endpoint, means| {
-        if ike {
-            named.ikes.iter().for_each(|id| any |= endpoint.rekey(*id, means));
-        } else {
-            named.children.iter().for_each(|id| any |= endpoint.rekey_child(*id, means));
-        }
-    });
-    let what = if ike { "IKE SA" } else { "Child SA" };
-    if any {
-        Ok(())
-    } else {
-        Err(format!("{name}: there is no {what} of this name; `casemate status` shows them"))
     }
 }
 

@@ -59,6 +59,12 @@ impl IkeSnapshot {
     }
 }
 
+/// Every IKE SA of an endpoint with its Child SAs, as `casemate status --json` shows them.
+pub fn ike_sas(endpoint: &Endpoint, now: Instant) -> Value {
+    let packets: Vec<SaStatus> = endpoint.datapath().sas().collect();
+    IkeSnapshot::take(endpoint).sas(now, &packets)
+}
+
 fn ike_sa(sa: &IkeStatus, now: Instant, meters: &Meters<'_>) -> Value {
     let texts = |items: &[std::net::IpAddr]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({

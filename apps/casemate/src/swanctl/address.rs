@@ -1,9 +1,9 @@
-//! Addresses of the ends of a connection, virtual addresses, pools and traffic.
+//! Addresses of the ends of a connection, virtual addresses and pools.
 
 use super::value::Read;
-use casemate_ike::TrafficTemplate;
 use casemate_ike::config::AddrPattern;
-use casemate_sa::{AddrRange, PortRange};
+use casemate_ike::spelling;
+use casemate_sa::AddrRange;
 use std::net::IpAddr;
 
 /// An end of a connection as it is written.
@@ -21,7 +21,7 @@ pub(super) fn end(text: &str) -> Read<End> {
         "%any" | "*" => AddrPattern::Any,
         "%any4" | "0.0.0.0" => AddrPattern::Range(AddrRange::ANY_V4),
         "%any6" | "::" => AddrPattern::Range(AddrRange::ANY_V6),
-        _ => match range(text) {
+        _ => match spelling::addresses(text) {
             Some(range) => AddrPattern::Range(range),
             None if is_host(text) => return Ok(End::Host(text.into())),
             None => {
@@ -49,22 +49,6 @@ fn is_host(text: &str) -> bool {
         && !last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// An address, a subnet or a range.
-pub(super) fn range(text: &str) -> Option<AddrRange> {
-    if let Some((first, last)) = text.split_once('-') {
-        return AddrRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?).ok();
-    }
-    if let Some((addr, len)) = text.split_once('/') {
-        return AddrRange::prefix(addr.parse().ok()?, prefix_len(len)?).ok();
-    }
-    text.parse().ok().map(AddrRange::single)
-}
-
-fn prefix_len(text: &str) -> Option<u8> {
-    // A sign would be taken otherwise.
-    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 /// Reads a virtual address; `0.0.0.0` and `::` ask for any.
 pub(super) fn addr(text: &str) -> Read<IpAddr> {
     text.parse().map_err(|_| "an IPv4 or IPv6 address was expected".into())
@@ -73,7 +57,7 @@ pub(super) fn addr(text: &str) -> Read<IpAddr> {
 /// Reads a subnet, as a pool tells it to peers.
 pub(super) fn subnet(text: &str) -> Read<AddrRange> {
     let expected = "a subnet was expected, such as 10.1.0.0/16";
-    range(text).filter(|range| range.prefix_len().is_some()).ok_or_else(|| expected.into())
+    spelling::addresses(text).filter(|range| range.prefix_len().is_some()).ok_or_else(|| expected.into())
 }
 
 /// Reads the addresses of a pool: a range, or a subnet without its first and its last address. A subnet with an address in it,
@@ -81,7 +65,7 @@ pub(super) fn subnet(text: &str) -> Read<AddrRange> {
 pub(super) fn pool(text: &str) -> Read<AddrRange> {
     let expected =
         || "a subnet or a range was expected, such as 10.3.0.0/24 or 10.3.0.10-10.3.0.99".to_owned();
-    let all = range(text).ok_or_else(expected)?;
+    let all = spelling::addresses(text).ok_or_else(expected)?;
     let width = if all.is_ipv4() { 32 } else { 128 };
     let Some((addr, _)) = text.split_once('/').filter(|_| all.prefix_len() < Some(width - 1)) else {
         return Ok(all);
@@ -99,101 +83,6 @@ fn step(addr: IpAddr, by: i8) -> Option<IpAddr> {
     Some(match addr {
         IpAddr::V4(addr) => IpAddr::V4(addr.to_bits().checked_add_signed(by.into())?.into()),
         IpAddr::V6(addr) => IpAddr::V6(addr.to_bits().checked_add_signed(by.into())?.into()),
-    })
-}
-
-/// Reads a traffic selector: `dynamic`, a subnet or a range, and behind it perhaps `[protocol/port]`.
-pub(super) fn traffic(text: &str) -> Read<TrafficTemplate> {
-    let (addrs, rest) = text.split_once('[').unwrap_or((text, ""));
-    let addrs = addrs.trim();
-    let addrs =
-        if addrs == "dynamic" {
-            None
-        } else {
-            Some(range(addrs).ok_or(
-                "dynamic, an address, a subnet or a range was expected, and perhaps [protocol/port]",
-            )?)
-        };
-    if rest.is_empty() && !text.contains('[') {
-        return Ok(TrafficTemplate { addrs, ..TrafficTemplate::DYNAMIC });
-    }
-    let inside = rest.trim_end().strip_suffix(']').ok_or("a `]` was expected at the end")?;
-    let (proto, port) = inside.split_once('/').unwrap_or((inside, ""));
-    Ok(TrafficTemplate { addrs, proto: protocol(proto.trim())?, ports: ports(port.trim())? })
-}
-
-/// A protocol by name or number; nothing and 0 are any.
-fn protocol(text: &str) -> Read<Option<u8>> {
-    // Those of /etc/protocols that anybody protects; others have their number.
-    let number = match text {
-        "" | "any" => Some(0),
-        "icmp" => Some(1),
-        "igmp" => Some(2),
-        "ipencap" | "ipv4" => Some(4),
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "ipv6" => Some(41),
-        "gre" => Some(47),
-        "esp" => Some(50),
-        "ah" => Some(51),
-        "ipv6-icmp" | "icmpv6" => Some(58),
-        "ospf" => Some(89),
-        "ipip" => Some(94),
-        "pim" => Some(103),
-        "l2tp" => Some(115),
-        "sctp" => Some(132),
-        "mobility-header" => Some(135),
-        "udplite" => Some(136),
-        number => super::value::number::<u8>(number).ok(),
-    };
-    let number =
-        number.ok_or("a protocol was expected: any, a number, or a name such as tcp, udp or icmp")?;
-    Ok(Some(number).filter(|number| *number != 0))
-}
-
-/// A port, a range of ports, or a service.
-fn ports(text: &str) -> Read<PortRange> {
-    let expected =
-        "a port was expected: any, a number, a range such as 1024-65535, or a name such as ssh or domain";
-    if text == "opaque" {
-        return Err("opaque ports are not implemented; a port was expected".into());
-    }
-    if matches!(text, "" | "any") {
-        return Ok(PortRange::ANY);
-    }
-    if let Some(port) = service(text) {
-        return Ok(PortRange::single(port));
-    }
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| super::value::number::<u16>(text.trim()).ok();
-    let range = number(first).zip(number(last)).and_then(|(first, last)| PortRange::new(first, last));
-    range.ok_or_else(|| expected.into())
-}
-
-/// Services of /etc/services that stand in configurations; others have their number.
-fn service(text: &str) -> Option<u16> {
-    Some(match text {
-        "ftp" => 21,
-        "ssh" => 22,
-        "telnet" => 23,
-        "smtp" => 25,
-        "domain" => 53,
-        "bootps" => 67,
-        "bootpc" => 68,
-        "tftp" => 69,
-        "http" => 80,
-        "ntp" => 123,
-        "snmp" => 161,
-        "bgp" => 179,
-        "ldap" => 389,
-        "https" => 443,
-        "syslog" => 514,
-        "dhcpv6-client" => 546,
-        "dhcpv6-server" => 547,
-        "ldaps" => 636,
-        "l2f" | "l2tp" => 1701,
-        "radius" => 1812,
-        _ => return None,
     })
 }
 
@@ -233,46 +122,6 @@ mod tests {
             ("", "wrong"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn selectors_of_traffic() {
-        let shown = |text: &str| {
-            traffic(text).map(|ts| {
-                let addrs = ts.addrs.map_or("dynamic".to_owned(), |range| range.to_string());
-                format!("{addrs} {:?} {}-{}", ts.proto, ts.ports.first(), ts.ports.last())
-            })
-        };
-        for (text, expected) in [
-            ("dynamic", "dynamic None 0-65535"),
-            ("10.1.0.0/16", "10.1.0.0/16 None 0-65535"),
-            ("10.1.0.10", "10.1.0.10/32 None 0-65535"),
-            ("10.1.0.1-10.1.0.7", "10.1.0.1-10.1.0.7 None 0-65535"),
-            ("dynamic[tcp]", "dynamic Some(6) 0-65535"),
-            ("dynamic[tcp/ssh]", "dynamic Some(6) 22-22"),
-            ("dynamic[17/l2f]", "dynamic Some(17) 1701-1701"),
-            ("dynamic[udp/any]", "dynamic Some(17) 0-65535"),
-            ("0.0.0.0/0[/80]", "0.0.0.0/0 None 80-80"),
-            ("fec1::/16[ipv6-icmp]", "fec1::/16 Some(58) 0-65535"),
-            ("10.1.0.0/16[udp/1000-2000]", "10.1.0.0/16 Some(17) 1000-2000"),
-            ("10.1.0.0/16[icmp/2048]", "10.1.0.0/16 Some(1) 2048-2048"),
-            ("dynamic[]", "dynamic None 0-65535"),
-        ] {
-            assert_eq!(shown(text).as_deref(), Ok(expected), "{text}");
-        }
-        for text in [
-            "",
-            "%dynamic",
-            "dynamic[tcp",
-            "dynamic[tcp/opaque]",
-            "dynamic[tcp/99999]",
-            "dynamic[300]",
-            "dynamic[tcp/9-8]",
-            "moon",
-            "dynamic]",
-        ] {
-            assert!(shown(text).is_err(), "{text}");
         }
     }
 

@@ -1,12 +1,11 @@
 //! `children`: Child SAs, and traffic that needs none.
 
-use super::address::traffic;
-use super::proposal;
 use super::schema::{Keys, Problems, Rule, Schema};
 use super::value::{choice, count, number, time, truth, volume};
 use super::view::View;
 use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
+use casemate_ike::spelling::{self, traffic};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
 use std::time::Duration;
 
@@ -157,8 +156,8 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode) -> Child {
 }
 
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
-    let ah = keys.list("ah_proposals", proposal::ah);
-    let esp = keys.list("esp_proposals", proposal::esp);
+    let ah = keys.list("ah_proposals", spelling::proposal::ah);
+    let esp = keys.list("esp_proposals", spelling::proposal::esp);
     let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
     if proposals.is_empty() { config::child_proposals() } else { proposals }
 }

@@ -3,7 +3,6 @@
 use super::address::{self, End};
 use super::child::{self, Entry};
 use super::files::Host;
-use super::proposal;
 use super::round::{self, OwnSignature, PeerConditions};
 use super::schema::{Keys, Problems, Rule, Schema};
 use super::value::{choice, number, positive, time, truth};
@@ -11,6 +10,7 @@ use super::view::View;
 use casemate_ike::config::{
     self, AddrPattern, Child, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,
 };
+use casemate_ike::spelling;
 use casemate_sa::AddrRange;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     let has_peer = remote_addrs.iter().any(|addr| addr.single().is_some());
     let (children, shunts) = children(view, has_peer, problems);
     let (lifespan, reauth) = lifespan(&keys);
-    let proposals: Vec<_> = keys.list("proposals", proposal::ike).into_iter().flatten().collect();
+    let proposals: Vec<_> = keys.list("proposals", spelling::proposal::ike).into_iter().flatten().collect();
     let connection = Connection {
         name: name.into(),
         local_addrs: ends(&keys, "local_addrs", context.host),

@@ -1,11 +1,11 @@
 //! `local` and `remote`: how each side proves who it is.
 
-use super::identity;
 use super::schema::{Keys, Problems, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
 use super::value::{self, choice};
 use super::view::View;
 use casemate_ike::config::{IdPattern, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+use casemate_ike::spelling;
 use std::path::{Path, PathBuf};
 
 /// Conditions under which a peer's certificate or key is taken. Empty lists allow any.
@@ -129,7 +129,7 @@ pub(super) fn local(
         }
         None => certificate(&own),
     };
-    (LocalAuth { id: keys.get("id", identity::one).flatten(), method }, own)
+    (LocalAuth { id: keys.get("id", spelling::identity).flatten(), method }, own)
 }
 
 fn certificate(own: &OwnSignature) -> LocalMethod {
@@ -161,11 +161,11 @@ pub(super) fn remote(
     conditions.cacerts = files(&keys, "cacerts", &directory.join("x509ca"));
     conditions.cacerts.extend(file_sections(view, "cacert", problems));
     conditions.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
-    conditions.ca_id = keys.get("ca_id", identity::pattern);
+    conditions.ca_id = keys.get("ca_id", spelling::id_pattern);
     let words =
         [("strict", Revocation::Strict), ("ifuri", Revocation::IfUri), ("relaxed", Revocation::Relaxed)];
     conditions.revocation = keys.get("revocation", choice(&words)).unwrap_or(Revocation::Relaxed);
-    let id = keys.get("id", identity::pattern).unwrap_or(IdPattern::Any);
+    let id = keys.get("id", spelling::id_pattern).unwrap_or(IdPattern::Any);
     // What only a certificate can meet asks for one.
     let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
     let asks = asking || !view.sections().is_empty();

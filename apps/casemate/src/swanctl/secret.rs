@@ -1,11 +1,11 @@
 //! `secrets`: pre-shared keys, and what opens encrypted private keys.
 
-use super::identity;
 use super::schema::{self, Keys, Problems, Rule, Schema};
 use super::value::{Read, base64, hex};
 use super::view::View;
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::IdPattern;
+use casemate_ike::spelling;
 use std::path::{Path, PathBuf};
 
 /// A pre-shared key.
@@ -84,7 +84,7 @@ fn refuse(section: &View<'_, '_>, why: &str, problems: &Problems) {
 
 fn shared(section: &View<'_, '_>, problems: &Problems) -> Option<SharedKey> {
     let keys = Keys::new(section, &SHARED, problems);
-    let ids = keys.all("id", identity::pattern);
+    let ids = keys.all("id", spelling::id_pattern);
     let secret = take_secret(&keys)?;
     // RFC 7296 section 2.15: a key made of a password can be guessed by whoever took part in one exchange.
     if secret.expose().len() < STRONG {

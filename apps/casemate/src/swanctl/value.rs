@@ -2,16 +2,10 @@
 //!
 //! A reader takes the text of a value and gives what it means, or else what was expected. Spellings are those of swanctl.conf(5).
 
+pub(super) use casemate_ike::spelling::Read;
+pub(super) use casemate_ike::spelling::value::{digits, hex, items, number};
 use std::time::Duration;
 use zeroize::Zeroizing;
-
-/// What a reader of values gives: else the end of a sentence about the value.
-pub(super) type Read<T> = Result<T, String>;
-
-/// The items of a list between commas. Empty ones do not count.
-pub(super) fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty())
-}
 
 /// `yes` or `no`, or another word for them.
 pub(super) fn truth(text: &str) -> Read<bool> {
@@ -48,32 +42,12 @@ pub(super) fn or(words: &[&str]) -> String {
     }
 }
 
-/// A number that fits `T`, decimal or hexadecimal after `0x`.
-pub(super) fn number<T: TryFrom<u64>>(text: &str) -> Read<T> {
-    digits(text).and_then(|value| T::try_from(value).ok()).ok_or_else(|| {
-        let bits = size_of::<T>().saturating_mul(8);
-        format!("a number of at most {bits} bits was expected")
-    })
-}
-
 /// A number of `T` that may not be 0.
 pub(super) fn positive<T: TryFrom<u64>>(text: &str) -> Read<T> {
     if digits(text) == Some(0) {
         return Err("a number above 0 was expected".into());
     }
     number(text)
-}
-
-fn digits(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None => (text, 10),
-    };
-    // from_str_radix would take a sign.
-    if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return None;
-    }
-    u64::from_str_radix(digits, radix).ok()
 }
 
 /// A time in seconds, or with one of the units s, m, h and d. Nothing is `None`, as 0 always stands for "never".
@@ -108,20 +82,6 @@ fn scaled(text: &str, units: &[(char, u64)]) -> Option<u64> {
         }
         _ => digits(text),
     }
-}
-
-/// Bytes in hexadecimal digits, of which there are two for each. They may be a secret.
-pub(super) fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let mut bytes = Zeroizing::new(Vec::with_capacity(pairs.len()));
-    for [high, low] in pairs {
-        bytes.push(digit(*high)? << 4 | digit(*low)?);
-    }
-    if rest.is_empty() { Some(bytes) } else { None }
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// Bytes in Base64 (RFC 4648 section 4), with or without the padding. They may be a secret.

@@ -34,9 +34,33 @@ fn manual_keys_are_split_into_cipher_and_mac() {
         format!("address=10.9.0.2/24\nkeys=manual peer=10.9.0.1\nspi-in=0x1001 spi-out=0x1002 {keys}\n");
     let Protection::Manual(manual) = Config::parse(&text).unwrap().protection else { panic!("manual keys") };
     assert_eq!(manual.mode, Mode::Tunnel);
-    assert_eq!(manual.inbound.encr.expose(), [0xAB; 16]);
-    assert_eq!(manual.inbound.integ.expose(), [0xCD; 32]);
-    assert_eq!((manual.inbound.spi.get(), manual.outbound.spi.get()), (0x1001, 0x1002));
+    let Protocols::Esp(Pair { inbound, outbound }) = manual.protocols else { panic!("ESP alone") };
+    assert_eq!(inbound.encr.expose(), [0xAB; 16]);
+    assert_eq!(inbound.integ.expose(), [0xCD; 32]);
+    assert_eq!((inbound.spi.get(), outbound.spi.get()), (0x1001, 0x1002));
+}
+
+#[test]
+fn ah_stands_alone_or_around_esp() {
+    let head = "address=10.9.0.2/24 keys=manual peer=10.9.0.1 mode=transport";
+    let ah = format!("ah-spi-in=0x2001 ah-spi-out=0x2002 ah-key-in=0x{0} ah-key-out=0x{0}", "ef".repeat(32));
+    let esp = format!("spi-in=0x1001 spi-out=0x1002 key-in=0x{0} key-out=0x{0}", "ab".repeat(48));
+    let protocols = |text: &str| match Config::parse(text).unwrap().protection {
+        Protection::Manual(manual) => manual.protocols,
+        other => panic!("{other:?}"),
+    };
+    let Protocols::Ah(Pair { inbound, outbound }) = protocols(&format!("{head} {ah}")) else { panic!("AH") };
+    assert_eq!((inbound.spi.get(), outbound.spi.get()), (0x2001, 0x2002));
+    assert_eq!(inbound.integ.expose(), [0xEF; 32]);
+    let Protocols::Both(esp_pair, ah_pair) = protocols(&format!("{head} {ah} {esp}")) else { panic!("both") };
+    assert_eq!((esp_pair.inbound.spi.get(), ah_pair.outbound.spi.get()), (0x1001, 0x2002));
+    // Half of a protocol is none.
+    assert!(
+        error(&format!("{head} {esp} ah-spi-in=0x2001 ah-key-in=0x{}", "ef".repeat(32)))
+            .contains("`ah-spi-out`")
+    );
+    assert!(error(&format!("{head} {}", ah.replace("efef ", "ef "))).contains("`ah-key-in`"));
+    assert!(error(head).contains("`spi-in`"));
 }
 
 #[test]
@@ -54,6 +78,7 @@ fn errors_name_the_word_and_no_value() {
         (&IKE.replace("psk=hush", "psk="), "psk"),
         (&IKE.replace("peer=10.9.0.1", "peer=10.9.0.1.hush"), "peer"),
         (&format!("{IKE} mode=hush"), "mode"),
+        (&format!("{IKE} fault=hush"), "fault"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
     ] {
@@ -61,6 +86,13 @@ fn errors_name_the_word_and_no_value() {
         assert!(said.contains(&format!("`{word}`")), "{text}: {said}");
         assert!(!said.contains("hush"), "{text}: {said}");
     }
+}
+
+#[test]
+fn faults_have_names() {
+    let config = Config::parse("address=10.9.0.2/24 fault=run-stack").unwrap();
+    assert_eq!(config.fault, Some(Fault::RunStack));
+    assert_eq!(Config::parse(IKE).unwrap().fault, None);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!                              console <-- round of tasks: network, IKE, HTTP -+
 //! ```
 //!
-//! One processor, one address space, no interrupts: what is to be done is found by asking, round after round. Everything
+//! One processor, one address space, no interrupts but the one that ends a rest: what is to be done is found by asking, round
+//! after round. Everything
 //! that needs `unsafe` is here, in the files of the hardware; what the machine does with packets is in the library beside.
 #![no_std]
 #![no_main]
@@ -17,6 +18,8 @@ mod boot;
 mod clock;
 mod console;
 mod cpu;
+mod fault;
+mod idle;
 mod memory;
 mod net;
 mod rng;
@@ -30,6 +33,7 @@ use clock::Clock;
 use console::say;
 use core::convert::Infallible;
 use core::panic::PanicInfo;
+use idle::Idle;
 use net::Nic;
 use rng::HardwareRng;
 use smoltcp::time::Duration;
@@ -43,13 +47,19 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     console::open();
     say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
-    boot::guard_stack();
+    boot::protect_memory()?;
     cpu::enable_vectors();
     memory::set_up(info)?;
     let clock = Clock::calibrate()?;
-    say!("clock: {} kHz", clock.kilohertz());
+    let mut idle = Idle::new(&clock);
+    let rests = if idle.works() { "rests when idle" } else { "never rests" };
+    say!("clock: {} kHz; the processor {rests}", clock.kilohertz());
     let mut rng = HardwareRng::new()?;
     let config = read_config(info)?;
+    if let Some(fault) = config.fault {
+        fault::make(fault);
+        return Err("nothing has caught the fault");
+    }
     let nic = net::open(info.command_line())?;
     let address = nic.address();
     say!("network: {address}, {}/{}", config.address, config.prefix);
@@ -61,7 +71,7 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
     })?;
     memory::say_heap();
     say!("ready after {} us", clock.now().total_micros());
-    let (mut journal, mut asked) = (Journal::default(), clock.now());
+    let (mut journal, mut asked, mut stopped) = (Journal::default(), clock.now(), 0);
     loop {
         let now = clock.now();
         station.round(now, |line| journal.tell(now, line, |line| say!("{line}")));
@@ -70,9 +80,16 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
             if console::typed().is_some() {
                 say_status(&mut station);
             }
+            if stopped != station.device_mut().counts().stopped {
+                stopped = station.device_mut().counts().stopped;
+                journal.tell(now, STOPPED.into(), |line| say!("{line}"));
+            }
         }
+        idle.rest(now, station.device_mut().counts().moved());
     }
 }
+
+const STOPPED: &str = "network: the card took no frame for a second";
 
 /// The command line and the file together.
 fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
@@ -86,7 +103,10 @@ fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
 /// What there is to know, for somebody who typed something.
 fn say_status(station: &mut Station<Nic>) {
     let counts = station.device_mut().counts();
-    say!("frames: {} received, {} sent, {} lost", counts.received, counts.sent, counts.lost);
+    say!("frames: {} received, {} sent, {} had to wait", counts.received, counts.sent, counts.refused);
+    if counts.stopped > 0 {
+        say!("{STOPPED}, {} times", counts.stopped);
+    }
     say!("pages: {}", station.served());
     for (reason, count) in station.drops() {
         say!("dropped: {count} {reason}");

@@ -34,7 +34,7 @@ fn cve_2017_9022_and_2026_14957_rsa_exponents_and_even_moduli() {
 #[test]
 fn cve_2018_17540_rsa_moduli_of_any_length() {
     for given in (0..=64).chain([511, 512, 768, 1024, 1536, 2047]) {
-        let why = KeyFault::RsaBits { given, least: 2048 };
+        let why = KeyFault::RsaBits { given, least: 2048, most: MAX_RSA_BITS };
         assert_eq!(rsa(&modulus(given), F4), Err(why));
         assert_eq!(rsa(&[&[0; 300], &modulus(given)[..]].concat(), F4), Err(why));
     }
@@ -42,10 +42,11 @@ fn cve_2018_17540_rsa_moduli_of_any_length() {
         assert_eq!(rsa(&modulus(given), F4).unwrap().bits(), given);
     }
     let given = MAX_RSA_BITS + 1;
-    assert_eq!(rsa(&modulus(given), F4), Err(KeyFault::RsaBits { given, least: 2048 }));
-    let weak = |bits| PublicKey::rsa(&modulus(bits), F4, KeyLimits { min_rsa_bits: 0 });
+    assert_eq!(rsa(&modulus(given), F4), Err(KeyFault::RsaBits { given, least: 2048, most: MAX_RSA_BITS }));
+    let weak =
+        |bits| PublicKey::rsa(&modulus(bits), F4, KeyLimits { min_rsa_bits: 0, ..KeyLimits::default() });
     assert_eq!(weak(1024).map(|key| key.bits()), Ok(1024));
-    assert_eq!(weak(1023), Err(KeyFault::RsaBits { given: 1023, least: 1024 }));
+    assert_eq!(weak(1023), Err(KeyFault::RsaBits { given: 1023, least: 1024, most: MAX_RSA_BITS }));
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl PolicyTable {
 
     /// Whether there is no policy.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.policies.is_empty()
     }
 
     /// The first policy in order of precedence that matches the flow.

@@ -30,7 +30,7 @@ impl<'c> OwnSide<'c> {
                 Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
             }
         };
-        let subject = key.as_ref().map(|key| key.subject.clone());
+        let subject = key.as_ref().and_then(|key| key.subject.clone());
         let id = connection.local.id.clone().or(subject).unwrap_or(Identity::Address(addr));
         let shows = match connection.send_cert {
             SendCert::Always => true,

@@ -90,7 +90,7 @@ pub enum LocalMethod {
     /// A pre-shared key.
     SharedKey,
     /// A signature with the private key of one of these certificates, which are names that the owner of the credentials
-    /// knows; without any, of whichever certificate fits the identity and what the peer asks for.
+    /// knows; without any, of whichever certificate or raw key fits the identity and what the peer asks for.
     Certificate(Vec<String>),
 }
 

@@ -11,6 +11,17 @@ use casemate_wire::ike::{Fragment, PayloadType};
 /// The most fragments that a message may have. A message of 64 KiB in datagrams of 576 bytes has about 125.
 pub(crate) const MAX_FRAGMENTS: u16 = 255;
 
+/// The fewest fragments that are always taken, and how many bytes each of more of them has at least, on the average: places for
+/// fragments cost more than short ones hold, and datagrams that carry so little are not sent by anybody.
+const FEW: usize = 16;
+const SHORT: usize = 64;
+
+/// How many fragments a message of so many bytes may have.
+fn most_fragments(limit: usize) -> u16 {
+    let most = limit.checked_div(SHORT).unwrap_or(0).max(FEW);
+    u16::try_from(most).unwrap_or(MAX_FRAGMENTS).min(MAX_FRAGMENTS)
+}
+
 /// One fragment, opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
@@ -55,7 +66,7 @@ impl Reassembly {
         limit: usize,
     ) -> Result<Option<Reassembled>, StateFault> {
         let total = piece.fragment.total();
-        if total > MAX_FRAGMENTS {
+        if total > most_fragments(limit) {
             return Err(StateFault::FragmentLimit);
         }
         // RFC 7383 section 2.6: only the first fragment names the first payload.
@@ -143,6 +154,8 @@ mod tests {
     #[test]
     fn cve_2016_1287_hostile_fragments_are_refused() {
         let mut reassembly = Reassembly::new();
+        assert_eq!(push(&mut reassembly, piece(1, 17, b"a")), Err(StateFault::FragmentLimit));
+        assert_eq!([100, 4_096, 20_480, 65_000].map(most_fragments), [16, 64, 255, 255]);
         assert_eq!(push(&mut reassembly, piece(1, 256, b"a")), Err(StateFault::FragmentLimit));
         assert_eq!(push(&mut reassembly, piece(1, 65_535, b"a")), Err(StateFault::FragmentLimit));
         assert_eq!(push(&mut reassembly, piece(1, 3, b"a")), Ok(None));

@@ -18,7 +18,7 @@ pub(crate) const TARGET: Target = Target {
 };
 
 fn run(bytes: &[u8]) {
-    let limits = KeyLimits { min_rsa_bits: 0 };
+    let limits = KeyLimits { min_rsa_bits: 0, ..KeyLimits::default() };
     if let Ok(key) = PublicKey::from_spki(bytes, limits) {
         assert_eq!(key.spki(), bytes, "a key has another form");
         assert!(SignatureAlg::ALL.into_iter().any(|alg| alg.fits(key.kind())));

@@ -64,7 +64,7 @@ fn clear_text_that_should_be_protected_is_refused() {
         settle(pair);
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no echo");
         let drops = pair.lwip_drops();
-        assert_eq!(drops, format!("unprotected={count}"), "{}", case.name());
+        assert_eq!(drops, format!("dropped: unprotected {count}"), "{}", case.name());
     });
 }
 
@@ -104,7 +104,7 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         assert!(echo == data, "{}: {} bytes", case.name(), echo.len());
         settle(pair);
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no second echo");
-        assert_eq!(pair.lwip_drops(), "unprotected=1");
+        assert_eq!(pair.lwip_drops(), "dropped: unprotected 1");
     });
 }
 

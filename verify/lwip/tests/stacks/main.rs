@@ -3,8 +3,12 @@
 
 mod builds;
 mod hostile;
+mod ike;
 mod pair;
 mod peer;
 mod services;
+mod speakers;
 mod specs;
 mod tables;
+mod threads;
+mod web;

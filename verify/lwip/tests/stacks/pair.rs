@@ -2,7 +2,8 @@
 
 use crate::peer::{Peer, Seen};
 use crate::specs::Case;
-use casemate_lwip_tests::{Host, program};
+use casemate_lwip_tests::program::{self, Build};
+use casemate_lwip_tests::{Host, Place, Setup};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use std::time::{Duration, Instant};
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// For Casemate in lwIP: enough.
-const MEMORY: usize = 400_000;
+/// Tables for long datagrams in either place, and memory enough for them.
+const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 16 reassemblies 2 reassembly-bytes 25000\n";
+const MEMORY: usize = 1_000_000;
 
 pub(crate) struct Pair {
     pub(crate) lwip: Host,
@@ -22,8 +24,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn new(program: &Path, case: &Case) -> Self {
-        let (mut lwip, wire) = Host::start(program, MEMORY).unwrap();
+    fn new(program: &Path, place: Place, case: &Case) -> Self {
+        let (mut lwip, wire) = Host::start(program, Setup { memory: MEMORY, place, config: CONFIG }).unwrap();
         for order in case.orders() {
             lwip.order(&order).unwrap_or_else(|error| panic!("{order}: {error}"));
         }
@@ -81,27 +83,38 @@ impl Pair {
         format!("lwIP's drops: {}, the peer's: {:?}", self.lwip_drops(), self.peer.drops())
     }
 
-    /// lwIP's counters of drops: `name=count`, apart by blanks.
+    /// lwIP's counters of drops: `dropped: name count, ...`.
     pub(crate) fn lwip_drops(&mut self) -> String {
         self.lwip.order("drops").unwrap()
     }
 }
 
-/// Runs a test with the program of every version of lwIP that can be built here.
-pub(crate) fn with_programs(test: impl Fn(&Path)) {
-    for version in program::VERSIONS {
-        match program::build(version) {
+/// Runs a test with each of these programs that can be built here.
+pub(crate) fn with_builds(builds: &[Build], test: impl Fn(&Path)) {
+    for build in builds {
+        match program::build(*build) {
             Ok(program) => test(&program),
-            Err(why) => casemate_left_out::note(format!("lwIP {version}: {why}")),
+            Err(why) => casemate_left_out::note(format!("lwIP {}: {why}", build.version)),
         }
     }
 }
 
-/// Runs a test with every version of lwIP, for each case.
+/// Runs a test with the program of every version of lwIP.
+pub(crate) fn with_programs(test: impl Fn(&Path)) {
+    with_builds(&program::VERSIONS.map(Build::checked), test);
+}
+
+/// Runs a test with every version of lwIP and with Casemate in either place, for each case.
 pub(crate) fn with_each(cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
-    with_programs(|program| {
-        for case in &cases {
-            let mut pair = Pair::new(program, case);
+    with_each_of(&program::VERSIONS.map(Build::checked), cases, test);
+}
+
+/// Runs a test with these programs and with Casemate in either place, for each case.
+pub(crate) fn with_each_of(builds: &[Build], cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
+    with_builds(builds, |program| {
+        for (case, place) in cases.iter().flat_map(|case| [(case, Place::Inside), (case, Place::Below)]) {
+            println!("{}, {place:?}, {}", case.name(), program.display());
+            let mut pair = Pair::new(program, place, case);
             test(case, &mut pair);
             pair.lwip.end();
         }

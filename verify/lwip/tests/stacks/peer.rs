@@ -179,9 +179,14 @@ impl Peer {
         (Self { device, interface, sockets, clock: std::time::Instant::now() }, Seen(seen))
     }
 
+    /// Its time.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_micros(self.clock.elapsed().as_micros() as i64 + 5_000_000)
+    }
+
     /// Lets it work; whether it had something to do.
     pub(crate) fn poll(&mut self) -> bool {
-        let now = Instant::from_micros(self.clock.elapsed().as_micros() as i64 + 5_000_000);
+        let now = self.now();
         self.interface.poll(now, &mut self.device, &mut self.sockets) != smoltcp::iface::PollResult::None
     }
 

@@ -43,7 +43,7 @@ impl Case {
         Self::new(ends, mode, "aes128-sha1", suites::esp(suites::cbc_sha1(), 1))
     }
 
-    fn ah(ends: Ends, mode: Mode) -> Self {
+    pub(crate) fn ah(ends: Ends, mode: Mode) -> Self {
         Self::new(ends, mode, "sha256", suites::ah(MacAlg::standard(MacKind::HmacSha256), 1))
     }
 
@@ -83,9 +83,17 @@ impl Case {
             orders.push(self.policy(direction, forward));
         }
         orders.push("housekeeping".into());
-        orders.push(format!("address {outer}"));
-        if inner != outer {
-            orders.push(format!("address {inner}"));
+        // Neighbours of IPv4; lwIP takes 64 bits for the link of IPv6.
+        orders.push(format!("address {outer}/{}", if outer.is_ipv4() { 24 } else { 64 }));
+        if inner.is_ipv4() == outer.is_ipv4() {
+            if inner != outer {
+                orders.push(format!("address {inner}"));
+            }
+            // Below IP the way into the tunnel has to lead to the same neighbour as the way around it.
+            orders.push(format!("gateway {}", self.spec.ends.outer.0));
+        } else {
+            // As if the other end's inner address were on the link.
+            orders.push(format!("address {inner}/{}", if inner.is_ipv4() { 8 } else { 64 }));
         }
         orders
     }
@@ -94,18 +102,22 @@ impl Case {
         let sa = self.spec.params(0, forward);
         let (encryption, integrity) = match &sa.transform {
             Transform::Esp { encr, integ, .. } => (hex(encr.expose()), hex(integ.expose())),
-            Transform::Ah { integ, .. } => ("-".into(), hex(integ.expose())),
+            Transform::Ah { integ, .. } => (String::new(), hex(integ.expose())),
         };
-        let port = sa.encap.map_or(0, |encap| encap.dst_port);
+        let key =
+            |name: &str, key: &str| if key.is_empty() { String::new() } else { format!(" {name} {key}") };
+        let port = sa.encap.map_or(String::new(), |encap| format!(" udp {}", encap.dst_port));
         format!(
-            "sa {direction} {} {} {} {} {} {} {encryption} {integrity} {port} {} {} 0",
+            "sa {direction} {} {} src {} dst {} spi {} suite {}{}{}{port}{} window {}",
             protocol(sa.transform.protocol()),
             mode(sa.mode),
             sa.src,
             sa.dst,
             sa.spi.get(),
             self.suite,
-            u8::from(sa.esn),
+            key("encryption-key", &encryption),
+            key("integrity-key", &integrity),
+            if sa.esn { " esn" } else { "" },
             sa.replay_window,
         )
     }
@@ -117,7 +129,7 @@ impl Case {
         let (protocol, mode) = (protocol(sa.transform.protocol()), mode(sa.mode));
         let priority = if self.is_first { 0 } else { BEHIND };
         format!(
-            "policy {direction} {src} {src} {dst} {dst} {priority} protect {protocol} {mode} {} {}",
+            "policy {direction} src {src} dst {dst} priority {priority} protect {protocol} {mode} from {} to {}",
             sa.src, sa.dst
         )
     }
@@ -161,9 +173,6 @@ const fn mode(mode: Mode) -> &'static str {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        return "-".into();
-    }
     let mut text = String::new();
     bytes.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
     text

@@ -3,12 +3,35 @@
 use crate::pair::{with_each, with_programs};
 use crate::specs::Case;
 use casemate_datapath_tests::Ends;
-use casemate_lwip_tests::Host;
+use casemate_lwip_tests::{Host, Place, Setup};
 use casemate_sa::Mode;
 
 fn sa(spi: u32, suite: &str, key: usize) -> String {
     let key = "5a".repeat(key);
-    format!("sa out esp transport 192.0.2.2 192.0.2.9 {spi} {suite} {key} - 0 0 0 0")
+    format!("sa out esp transport src 192.0.2.2 dst 192.0.2.9 spi {spi} suite {suite} encryption-key {key}")
+}
+
+/// A host with small tables.
+fn small(memory: usize) -> Setup {
+    let config = "tables sas 8 policies 32 flows 16 arrivals 1 reassemblies 1 reassembly-bytes 8000\n";
+    Setup { memory, place: Place::Below, config }
+}
+
+/// What the tables cost, and what is left.
+#[derive(Debug, PartialEq, Eq)]
+struct Costs {
+    host: usize,
+    total: usize,
+    free: usize,
+}
+
+fn costs(lwip: &mut Host) -> Costs {
+    let said = lwip.order("costs").unwrap();
+    let number = |name| {
+        let word = said.split(", ").find_map(|part| part.strip_prefix(name)).unwrap();
+        word.trim().parse().unwrap()
+    };
+    Costs { host: number("host"), total: number("total"), free: number("free") }
 }
 
 fn plain() -> Vec<Case> {
@@ -19,19 +42,47 @@ fn plain() -> Vec<Case> {
 fn what_is_wrong_has_a_name() {
     with_each(plain(), |_, pair| {
         let lwip = &mut pair.lwip;
-        let before = lwip.order("memory").unwrap();
+        let before = costs(lwip);
         for (order, word) in [
-            (sa(0, "aes128gcm16", 20), "values"),
+            (sa(0, "aes128gcm16", 20), "from 1 to"),
             (sa(7, "aes128gcm15", 20), "suite"),
             (sa(7, "aes128gcm16", 16), "length"),
-            ("sa out esp transport 192.0.2.2 fd00::1 7 aes128gcm16 5a - 0 0 0 0".into(), "version"),
-            ("sa out ah transport 192.0.2.2 192.0.2.9 7 sha256 - 5a 4500 0 0 0".into(), "contradict"),
-            ("policy out 192.0.2.2 fd00::1 ::1 ::1 1 bypass - - - -".into(), "version"),
+            ("sa out esp transport src 192.0.2.2 dst fd00::1 spi 7 suite aes128gcm16".into(), "version"),
+            (
+                "sa out ah transport src 192.0.2.2 dst fd00::1 spi 7 suite aescmac integrity-key ".to_owned()
+                    + &"5a".repeat(16),
+                "version",
+            ),
+            (
+                "sa out ah transport src 192.0.2.2 dst 192.0.2.9 spi 7 suite aescmac udp 4500 integrity-key "
+                    .to_owned()
+                    + &"5a".repeat(16),
+                "contradict",
+            ),
+            ("sa out esp transport src 192.0.2.2".into(), "`dst`"),
+            ("sa out esp transport src 192.0.2.2 dst 192.0.2.9 suite null-sha1".into(), "`spi N`"),
+            ("sa out esp transport src 1 dst 192.0.2.9".into(), "an address such as"),
+            ("sa up".into(), "`in` or `out`"),
+            (sa(7, "aes128gcm16", 20) + "5", "two for each byte"),
+            (sa(7, "aes128gcm16", 20) + " window", "the line ends"),
+            ("policy out src 192.0.2.2 dst fd00::1 bypass".into(), "version"),
+            ("policy out src 192.0.2.0/33 dst 192.0.2.9 bypass".into(), "a prefix"),
+            ("policy out src 192.0.2.2 dst 192.0.2.9 protect esp".into(), "`transport` or `tunnel`"),
+            ("policy out src 192.0.2.2 dst 192.0.2.9 bypass now".into(), "the end of the line"),
+            ("address 192.0.2.2/x".into(), "192.0.2.1/24"),
+            ("neighbour 02:00".into(), "an Ethernet address"),
+            ("unmatched maybe".into(), "`discard` or `bypass`"),
+            ("ike".into(), "a word more"),
+            ("ike a secre b".into(), "a word of a connection"),
+            ("ike a key /nowhere".into(), "a file that can be read"),
+            ("ike a secret b".into(), "as many entries"),
+            ("polity".into(), "--help"),
         ] {
             let error = lwip.order(&order).unwrap_err();
             assert!(error.contains(word), "{order}: {error}");
+            assert!(!error.contains("5a5a"), "no key is told: {error}");
         }
-        assert_eq!(lwip.order("memory").unwrap(), before, "what was refused left nothing behind");
+        assert_eq!(costs(lwip), before, "what was refused left nothing behind");
         lwip.order(&sa(7, "aes128gcm16", 20)).unwrap();
         assert!(lwip.order(&sa(7, "aes128gcm16", 20)).unwrap_err().contains("exists"));
     });
@@ -41,12 +92,7 @@ fn what_is_wrong_has_a_name() {
 fn full_tables_refuse_what_comes_next() {
     with_each(plain(), |_, pair| {
         let lwip = &mut pair.lwip;
-        let free = |lwip: &mut Host| lwip.order("memory").unwrap().parse::<usize>().unwrap();
-        // "host=TAKEN of SAID, ..."
-        let mut words = lwip.greeting.trim_start_matches("host=").split([' ', ',']);
-        let (taken, said): (usize, usize) =
-            (words.next().unwrap().parse().unwrap(), words.nth(1).unwrap().parse().unwrap());
-        assert!(taken <= said && said < taken + 8_000, "{}", lwip.greeting);
+        let free = |lwip: &mut Host| costs(lwip).free;
         // The tables hold 8 SAs, two of which are there.
         let before = free(lwip);
         for spi in 1..=6 {
@@ -59,7 +105,7 @@ fn full_tables_refuse_what_comes_next() {
         let mut count = 0;
         let error = loop {
             let address = format!("10.0.{count}.1");
-            let order = format!("policy out {address} {address} {address} {address} 9 bypass - - - -");
+            let order = format!("policy out src {address} dst {address} priority 9 bypass");
             match lwip.order(&order) {
                 Ok(_) => count += 1,
                 Err(error) => break error,
@@ -78,7 +124,7 @@ fn memory_that_does_not_suffice_is_said_so() {
     with_programs(|program| {
         let (mut refused, mut started) = (0, 0);
         for memory in (0..100_000).step_by(4_000) {
-            let Ok((mut lwip, _wire)) = Host::start(program, memory).inspect_err(|error| {
+            let Ok((mut lwip, _wire)) = Host::start(program, small(memory)).inspect_err(|error| {
                 assert!(error.contains("memory"), "{memory}: {error}");
                 refused += 1;
             }) else {
@@ -102,23 +148,22 @@ fn memory_that_does_not_suffice_is_said_so() {
 #[test]
 fn full_tables_fit_the_memory_that_was_said() {
     with_programs(|program| {
-        let (mut asked, _wire) = Host::start(program, 400_000).unwrap();
-        let total = asked.greeting.rsplit(' ').next().unwrap().parse().unwrap();
-        asked.order("drops").unwrap();
+        let (mut asked, _wire) = Host::start(program, small(400_000)).unwrap();
+        let Costs { host, total, free } = costs(&mut asked);
+        let taken = 400_000 - free;
+        assert!(taken <= host && host < taken + 8_000, "{taken} {host}");
         asked.end();
-        let (mut lwip, _wire) = Host::start(program, total).unwrap();
+        let (mut lwip, _wire) = Host::start(program, small(total)).unwrap();
         for spi in 1..=8 {
             let direction = if spi % 2 == 0 { "in" } else { "out" };
-            let order = sa(spi, "aes256-sha512", 32).replace(" - ", &format!(" {} ", "5a".repeat(64)));
-            let order = order.replace("sa out", &format!("sa {direction}"));
+            let order = sa(spi, "aes256-sha512", 32).replace("sa out", &format!("sa {direction}"));
             // The largest window that the tables allow.
-            let order = format!("{} 4096 0", order.strip_suffix(" 0 0").unwrap());
+            let order = format!("{order} integrity-key {} window 4096", "5a".repeat(64));
             lwip.order(&order).unwrap_or_else(|error| panic!("{spi}: {error}"));
         }
         for direction in ["in", "out"] {
             for n in 1..=32 {
-                let order = format!("policy {direction} 10.0.{n}.1 10.0.{n}.1 ::1 ::1 9 bypass - - - -");
-                let order = order.replace("::1", &format!("10.1.{n}.0"));
+                let order = format!("policy {direction} src 10.0.{n}.1 dst 10.1.{n}.0 priority 9 bypass");
                 lwip.order(&order).unwrap_or_else(|error| panic!("{direction} {n}: {error}"));
             }
         }

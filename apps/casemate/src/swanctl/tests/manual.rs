@@ -75,7 +75,9 @@ fn words_of_proposals_are_words() {
     let words: Vec<&str> = rows.iter().flat_map(|row| spans(row[0])).collect();
     assert!(words.len() > 40, "{words:?}");
     for word in words {
-        assert!(super::super::keyword::word(word).is_ok(), "{word}");
+        // A word alone is no proposal; what is wrong with it is something else, then.
+        let why = casemate_ike::spelling::proposal::esp(word).err().unwrap_or_default();
+        assert!(!why.contains("names no algorithm") && !why.contains("not implemented"), "{word}: {why}");
     }
 }
 

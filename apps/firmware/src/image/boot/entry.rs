@@ -4,37 +4,32 @@
 //! It maps the first 4 GiB to themselves in pages of 2 MiB, goes to 64-bit mode with SSE switched on, and calls `main`.
 
 use super::StartInfo;
-use core::arch::{asm, global_asm};
+use super::paging::{LARGE, SMALL, Table};
+use core::arch::global_asm;
 use core::mem::offset_of;
-use core::ptr::{addr_of, addr_of_mut};
 
 /// Bytes of the stack. The deepest call is a key exchange of IKE with elliptic curves.
 const STACK: usize = 512 * 1024;
 
-/// Pages that hold 2,048 entries: one for each GiB.
-const DIRECTORIES: usize = 4;
-
 const PAGE: usize = 4096;
-const LARGE_PAGE: u64 = 2 << 20;
-/// Of an entry: present, writable.
-const MAPPED: u64 = 0b11;
 
 /// What the first instructions use. All of it lies in .bss, which the loader fills with zeros.
 #[repr(C, align(4096))]
-struct Boot {
-    level4: [u64; 512],
-    level3: [u64; 512],
-    level2: [[u64; 512]; DIRECTORIES],
-    level1: [u64; 512],
-    guard: [u8; PAGE],
+pub(super) struct Boot {
+    level4: Table,
+    level3: Table,
+    pub(super) level2: [Table; LARGE],
+    pub(super) level1: [Table; SMALL],
+    /// Below the stack; paging.rs takes it out of the map.
+    pub(super) guard: [u8; PAGE],
     stack: [u8; STACK],
 }
 
-static mut BOOT: Boot = Boot {
+pub(super) static mut BOOT: Boot = Boot {
     level4: [0; 512],
     level3: [0; 512],
-    level2: [[0; 512]; DIRECTORIES],
-    level1: [0; 512],
+    level2: [[0; 512]; LARGE],
+    level1: [[0; 512]; SMALL],
     guard: [0; PAGE],
     stack: [0; STACK],
 };
@@ -117,7 +112,7 @@ global_asm!(
     level4 = const offset_of!(Boot, level4),
     level3 = const offset_of!(Boot, level3),
     level2 = const offset_of!(Boot, level2),
-    directories = const DIRECTORIES,
+    directories = const LARGE,
     stack_end = const offset_of!(Boot, stack) + STACK,
     main = sym enter,
 );
@@ -125,22 +120,4 @@ global_asm!(
 /// The first Rust.
 extern "C" fn enter(info: &StartInfo) -> ! {
     crate::main(info)
-}
-
-/// Takes the page below the stack out of the map, so that a stack that is full is an exception and not other data destroyed. The
-/// large page around it becomes 512 small ones.
-pub(crate) fn guard_stack() {
-    let guard = addr_of!(BOOT) as u64 + offset_of!(Boot, guard) as u64;
-    let large = guard & !(LARGE_PAGE - 1);
-    // SAFETY: there is one processor, and nobody else changes its tables. The new table maps what the large page mapped, but for
-    // the guard, in which nothing lies; its entry is that of an address below 4 GiB, so it is in one of the directories.
-    unsafe {
-        let table = addr_of_mut!(BOOT.level1).cast::<u64>();
-        for (at, page) in (large..).step_by(PAGE).take(512).enumerate() {
-            table.add(at).write(if page == guard { 0 } else { page | MAPPED });
-        }
-        let directories = addr_of_mut!(BOOT.level2).cast::<u64>();
-        directories.add((large / LARGE_PAGE) as usize).write_volatile(table as u64 | MAPPED);
-        asm!("mov {table}, cr3", "mov cr3, {table}", table = out(reg) _, options(nostack, preserves_flags));
-    }
 }

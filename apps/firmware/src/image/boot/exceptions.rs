@@ -1,14 +1,16 @@
 //! What the processor does when an instruction cannot be carried out: it says so on the console, and the machine starts
-//! again. Nothing is caught and survived, and no interrupt is ever let in.
+//! again. Nothing is caught and survived. The one interrupt that is ever let in ends a rest (idle.rs).
 
 use crate::console::say;
-use crate::cpu;
+use crate::{cpu, idle};
 use core::arch::{asm, global_asm};
 use core::mem::size_of;
 use core::ptr::{addr_of, addr_of_mut};
 
 /// Exceptions of the architecture.
 const VECTORS: usize = 32;
+/// With the timer's interrupt and the one that is none.
+const GATES: usize = 48;
 /// A stack of their own: the one in use may be what is broken, and below it lies the red zone of what was interrupted.
 const STACK: usize = 16 * 1024;
 
@@ -47,7 +49,7 @@ type Segments = [u64; 5];
 const CODE: u16 = 8;
 const TASK: u16 = 24;
 
-static mut GATES: [Gate; VECTORS] = [Gate::ABSENT; VECTORS];
+static mut TABLE: [Gate; GATES] = [Gate::ABSENT; GATES];
 static mut TASK_STATE: TaskState = TaskState {
     reserved: 0,
     privilege_stacks: [0; 3],
@@ -60,7 +62,7 @@ static mut SEGMENTS: Segments = [0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF
 
 /// What `lgdt` and `lidt` read.
 #[repr(C, packed)]
-struct Table {
+struct Pointer {
     limit: u16,
     base: u64,
 }
@@ -105,12 +107,27 @@ global_asm!(
     "and rsp, -16",
     "call {report}",
     "ud2",
+    // The timer: it is counted, and told that it was heard.
+    ".global timer_entry",
+    "timer_entry:",
+    "push rax",
+    "inc dword ptr [rip + {woken}]",
+    "mov eax, {end_of_interrupt}",
+    "mov dword ptr [rax], 0",
+    "pop rax",
+    ".global spurious_entry",
+    "spurious_entry:",
+    "iretq",
     ".popsection",
     report = sym report,
+    woken = sym idle::WOKEN,
+    end_of_interrupt = const idle::END_OF_INTERRUPT,
 );
 
 unsafe extern "C" {
     static exception_entries: u8;
+    static timer_entry: u8;
+    static spurious_entry: u8;
 }
 
 /// What lies on the stack when an exception is reported.
@@ -136,12 +153,15 @@ pub(crate) fn catch() {
         TASK_STATE.extra_stacks[0] = addr_of!(EXCEPTION_STACK) as u64 + STACK as u64;
         SEGMENTS[3] = low;
         SEGMENTS[4] = task >> 32;
+        let gates = addr_of_mut!(TABLE).cast::<Gate>();
         let entries = addr_of!(exception_entries) as u64;
         for (vector, address) in (0..VECTORS).zip((entries..).step_by(16)) {
-            addr_of_mut!(GATES).cast::<Gate>().add(vector).write(Gate::to(address));
+            gates.add(vector).write(Gate::to(address));
         }
-        let segments = Table { limit: size_of::<Segments>() as u16 - 1, base: addr_of!(SEGMENTS) as u64 };
-        let gates = Table { limit: (size_of::<Gate>() * VECTORS) as u16 - 1, base: addr_of!(GATES) as u64 };
+        gates.add(idle::TIMER_VECTOR.into()).write(Gate::to(addr_of!(timer_entry) as u64));
+        gates.add(idle::SPURIOUS_VECTOR.into()).write(Gate::to(addr_of!(spurious_entry) as u64));
+        let segments = Pointer { limit: size_of::<Segments>() as u16 - 1, base: addr_of!(SEGMENTS) as u64 };
+        let gates = Pointer { limit: (size_of::<Gate>() * GATES) as u16 - 1, base: gates as u64 };
         asm!(
             "lgdt [{segments}]", "lidt [{gates}]", "ltr {task:x}",
             segments = in(reg) &segments, gates = in(reg) &gates, task = in(reg) TASK, options(nostack),

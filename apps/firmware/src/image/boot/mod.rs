@@ -2,8 +2,9 @@
 
 mod entry;
 mod exceptions;
+mod paging;
 mod start_info;
 
-pub(crate) use entry::guard_stack;
 pub(crate) use exceptions::catch as catch_exceptions;
+pub(crate) use paging::protect as protect_memory;
 pub(crate) use start_info::StartInfo;

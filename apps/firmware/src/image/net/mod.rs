@@ -4,6 +4,7 @@ mod hal;
 mod mmio;
 mod nic;
 mod pci;
+mod ring;
 
 pub(crate) use nic::Nic;
 

@@ -1,44 +1,73 @@
-//! The network card as smoltcp wants it: frames are read and written in the memory that the card reads and writes.
+//! The network card: frames are read, opened, sealed and written in the memory that the card reads and writes.
 
 use super::hal::Machine;
+use super::ring::Ring;
 use crate::Trouble;
 use crate::console::say;
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
+use casemate_smoltcp::{Exchange, Full};
 use core::ops::Range;
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
-use smoltcp::time::Instant;
+use smoltcp::phy::{DeviceCapabilities, Medium};
+use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::EthernetAddress;
-use virtio_drivers::device::net::VirtIONetRaw;
-use virtio_drivers::transport::SomeTransport;
+use virtio_drivers::PAGE_SIZE;
+use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
-/// Entries of each ring, and buffers in each direction.
-const RING: usize = 64;
-/// A frame of Ethernet with the header of virtio in front, and what the driver asks for at least.
+/// Buffers for frames that go, beside those of the ring that receives.
+const BUFFERS: usize = 64;
+/// A frame of Ethernet, 256 bytes of room for what protects it and 160 behind it, and the header of virtio.
 const BUFFER: usize = 2_048;
 /// The longest frame: 1500 bytes behind an Ethernet header.
 const FRAME: usize = 1_514;
 
-type Buffer = Box<[u8; BUFFER]>;
-/// What the card has, each buffer under the token by which it is known.
-type Lent<T> = [Option<T>; RING];
+/// Queues, virtio 1.2 section 5.1.2.
+const RECEIVE: u16 = 0;
+const TRANSMIT: u16 = 1;
+/// Features: the card has an address; it obeys version 1. Of all others none is wanted, above all no RING_EVENT_IDX: by the
+/// flags of its rings, the card says for itself when it wants to be woken.
+const HAS_ADDRESS: u64 = 1 << 5;
+const VERSION_1: u64 = 1 << 32;
+/// Length of the header in front of a frame (virtio 1.2 sections 5.1.6 and 5.1.6.1).
+const HEADER: usize = 12;
+const OLD_HEADER: usize = 10;
+
+/// How long the card may keep frames before that is told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Room for a frame.
+pub(crate) struct Buffer(Box<[u8; BUFFER]>);
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &*self.0
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut *self.0
+    }
+}
+
+fn buffer() -> Buffer {
+    Buffer(Box::new([0; BUFFER]))
+}
 
 /// A card.
 pub(crate) struct Nic {
-    port: Port,
-    /// The frame that came last, which the stack is looking at.
-    current: Option<Buffer>,
-}
-
-/// The card's rings, and the buffers that are in them or are not.
-struct Port {
-    rings: VirtIONetRaw<Machine, SomeTransport<'static>, RING>,
-    receiving: Lent<Buffer>,
-    /// Buffers that go, and how much of each.
-    sending: Lent<(Buffer, usize)>,
+    transport: SomeTransport<'static>,
+    address: [u8; 6],
+    /// Length of the header in front of each frame.
+    header: usize,
+    receiving: Ring<Machine>,
+    sending: Ring<Machine>,
     /// Buffers for frames that go.
     free: Vec<Buffer>,
+    /// Whether the card has not been told of the frames that were sent last.
+    untold: bool,
+    /// When the card took a frame last, or had none to take.
+    moved: Instant,
     counts: Counts,
 }
 
@@ -47,168 +76,132 @@ struct Port {
 pub(crate) struct Counts {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Frames that there was no room for, or that the card returned in no order.
-    pub(crate) lost: u64,
+    /// How often there was no room for a frame, which had to wait.
+    pub(crate) refused: u64,
+    /// How often the card took nothing for a second.
+    pub(crate) stopped: u64,
 }
 
-fn buffer() -> Buffer {
-    Box::new([0; BUFFER])
-}
-
-fn take<T>(lent: &mut Lent<T>, token: u16) -> Option<T> {
-    lent.get_mut(usize::from(token))?.take()
+impl Counts {
+    /// Frames in either direction.
+    pub(crate) const fn moved(self) -> u64 {
+        self.received.wrapping_add(self.sent)
+    }
 }
 
 impl Nic {
-    pub(super) fn new(transport: SomeTransport<'static>) -> Result<Self, Trouble> {
-        let rings = VirtIONetRaw::new(transport).map_err(|error| {
+    pub(super) fn new(mut transport: SomeTransport<'static>) -> Result<Self, Trouble> {
+        let header = if negotiate(&mut transport)? & VERSION_1 == 0 { OLD_HEADER } else { HEADER };
+        let told = |error| {
             say!("network: {error}");
             "the network card does not start"
-        })?;
-        let mut port = Port {
-            rings,
-            receiving: [const { None }; RING],
-            sending: [const { None }; RING],
-            free: (0..RING).map(|_| buffer()).collect(),
+        };
+        let address = transport.read_consistent(|| transport.read_config_space(0)).map_err(told)?;
+        let mut nic = Self {
+            address,
+            header,
+            receiving: Ring::new(&mut transport, RECEIVE).map_err(told)?,
+            sending: Ring::new(&mut transport, TRANSMIT).map_err(told)?,
+            transport,
+            free: (0..BUFFERS).map(|_| buffer()).collect(),
+            untold: false,
+            moved: Instant::ZERO,
             counts: Counts::default(),
         };
-        port.rings.disable_interrupts();
-        for _ in 0..RING {
-            port.lend(buffer());
-        }
-        Ok(Self { port, current: None })
+        nic.transport.finish_init();
+        while nic.receiving.lend_to_fill(buffer()).is_ok() {}
+        nic.receiving.wake(&mut nic.transport);
+        Ok(nic)
     }
 
     /// The card's address.
     pub(crate) fn address(&self) -> EthernetAddress {
-        EthernetAddress(self.port.rings.mac_address())
+        EthernetAddress(self.address)
     }
 
     /// What it has done.
     pub(crate) const fn counts(&self) -> Counts {
-        self.port.counts
-    }
-}
-
-impl Port {
-    /// Gives the card a buffer to receive into. One that it does not take is one fewer from then on.
-    fn lend(&mut self, mut buffer: Buffer) {
-        // SAFETY: the buffer is on the heap and stays there: it is kept under the token until the card gives it back.
-        match unsafe { self.rings.receive_begin(&mut *buffer) } {
-            Ok(token) => keep(&mut self.receiving, token, buffer),
-            Err(_) => self.counts.lost = self.counts.lost.saturating_add(1),
-        }
+        self.counts
     }
 
-    /// The next buffer that the card has filled, and where in it the frame is.
-    fn next(&mut self) -> Option<(Buffer, Range<usize>)> {
-        let token = self.rings.poll_receive()?;
-        let mut buffer = take(&mut self.receiving, token)?;
-        // SAFETY: this is the buffer that was lent under the token.
-        let received = unsafe { self.rings.receive_complete(token, &mut *buffer) };
-        let (header, len) = received.unwrap_or_default();
-        self.counts.received = self.counts.received.saturating_add(1);
-        Some((buffer, header..header.saturating_add(len)))
-    }
-
-    /// Takes back the buffers that the card has sent.
-    fn reclaim(&mut self) {
-        while let Some(token) = self.rings.poll_transmit() {
-            let Some((buffer, len)) = take(&mut self.sending, token) else { return };
-            let frame = buffer.get(..len).unwrap_or_default();
-            // SAFETY: these are the bytes that were lent under the token.
-            if unsafe { self.rings.transmit_complete(token, frame) }.is_err() {
-                self.counts.lost = self.counts.lost.saturating_add(1);
-            }
+    /// Takes back the buffers of frames that were sent.
+    fn reclaim(&mut self, now: Instant) {
+        while let Some(buffer) = self.sending.take_sent() {
             self.free.push(buffer);
+            self.counts.sent = self.counts.sent.saturating_add(1);
+            self.moved = now;
         }
-    }
-
-    /// Lets `write` fill a frame of this length, and gives it to the card.
-    fn send<R>(&mut self, len: usize, write: impl FnOnce(&mut [u8]) -> R) -> R {
-        let Some((mut buffer, header)) = self.outgoing(len) else {
-            self.counts.lost = self.counts.lost.saturating_add(1);
-            return write(&mut vec![0; len]);
-        };
-        let end = header.saturating_add(len);
-        let written = write(buffer.get_mut(header..end).unwrap_or_default());
-        let frame = buffer.get(..end).unwrap_or_default();
-        // SAFETY: the buffer is on the heap and stays there: it is kept under the token until the card gives it back.
-        match unsafe { self.rings.transmit_begin(frame) } {
-            Ok(token) => {
-                self.counts.sent = self.counts.sent.saturating_add(1);
-                keep(&mut self.sending, token, (buffer, end));
-            }
-            Err(_) => {
-                self.counts.lost = self.counts.lost.saturating_add(1);
-                self.free.push(buffer);
-            }
-        }
-        written
-    }
-
-    /// A buffer with the header of virtio, and the header's length; `None` if there is none, or the frame is too long.
-    fn outgoing(&mut self, len: usize) -> Option<(Buffer, usize)> {
-        if len > FRAME {
-            return None;
-        }
-        let mut buffer = self.free.pop()?;
-        match self.rings.fill_buffer_header(&mut *buffer) {
-            Ok(header) => Some((buffer, header)),
-            Err(_) => None,
+        if self.sending.is_empty() {
+            self.moved = now;
+        } else if now - self.moved >= PATIENCE {
+            // Perhaps it only sleeps.
+            self.moved = now;
+            self.counts.stopped = self.counts.stopped.saturating_add(1);
+            self.sending.wake(&mut self.transport);
         }
     }
 }
 
-fn keep<T>(lent: &mut Lent<T>, token: u16, buffer: T) {
-    if let Some(place) = lent.get_mut(usize::from(token)) {
-        *place = Some(buffer);
-    }
+/// Takes what both sides know (virtio 1.2 section 3.1.1); what that is.
+fn negotiate(transport: &mut SomeTransport<'static>) -> Result<u64, Trouble> {
+    let begun = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(DeviceStatus::empty());
+    transport.set_status(begun);
+    let features = transport.read_device_features() & (HAS_ADDRESS | VERSION_1);
+    transport.write_driver_features(features);
+    transport.set_status(begun | DeviceStatus::FEATURES_OK);
+    transport.set_guest_page_size(PAGE_SIZE as u32);
+    if features & HAS_ADDRESS == 0 { Err("the network card has no address") } else { Ok(features) }
 }
 
-impl Device for Nic {
-    type RxToken<'a> = Incoming<'a>;
-    type TxToken<'a> = Outgoing<'a>;
+impl Exchange for Nic {
+    type Buffer = Buffer;
 
-    fn receive(&mut self, _: Instant) -> Option<(Incoming<'_>, Outgoing<'_>)> {
-        let Self { port, current } = self;
-        port.reclaim();
-        if let Some(seen) = current.take() {
-            port.lend(seen);
-        }
-        let (buffer, place) = port.next()?;
-        // A frame of no length is what remains of an error: nobody takes it.
-        let frame = current.insert(buffer).get(place).unwrap_or_default();
-        Some((Incoming(frame), Outgoing(port)))
-    }
+    const HEADER: usize = HEADER;
 
-    fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
-        self.port.reclaim();
-        if self.port.free.is_empty() { None } else { Some(Outgoing(&mut self.port)) }
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
+    fn device_capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.max_transmission_unit = FRAME;
         capabilities.medium = Medium::Ethernet;
         capabilities
     }
-}
 
-/// A frame that came.
-pub(crate) struct Incoming<'a>(&'a [u8]);
-
-impl RxToken for Incoming<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        read(self.0)
+    fn buffer(&mut self) -> Buffer {
+        buffer()
     }
-}
 
-/// Room for a frame.
-pub(crate) struct Outgoing<'a>(&'a mut Port);
+    /// Whoever asks for frames has sent his own: only now the card is told of them, of all at once.
+    fn take_frame(&mut self, now: Instant, buffer: &mut Buffer) -> Option<Range<usize>> {
+        self.reclaim(now);
+        if core::mem::take(&mut self.untold) {
+            self.sending.wake(&mut self.transport);
+        }
+        let len = self.receiving.exchange_filled(buffer)?;
+        self.receiving.wake(&mut self.transport);
+        self.counts.received = self.counts.received.saturating_add(1);
+        // What is shorter than the header is an empty frame.
+        Some(self.header..len.max(self.header))
+    }
 
-impl TxToken for Outgoing<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
-        self.0.send(len, write)
+    fn send_frame(&mut self, now: Instant, buffer: &mut Buffer, frame: Range<usize>) -> Result<(), Full> {
+        self.reclaim(now);
+        let (Some(empty), Some(at)) = (self.free.pop(), frame.start.checked_sub(self.header)) else {
+            self.counts.refused = self.counts.refused.saturating_add(1);
+            return Err(Full);
+        };
+        // The header of virtio: no checksum is left to the card, and nothing to cut.
+        buffer.as_mut().get_mut(at..frame.start).unwrap_or_default().fill(0);
+        let full = core::mem::replace(buffer, empty);
+        match self.sending.lend_to_send(full, at..frame.end) {
+            Ok(()) => {
+                self.untold = true;
+                Ok(())
+            }
+            Err(full) => {
+                self.free.push(core::mem::replace(buffer, full));
+                self.counts.refused = self.counts.refused.saturating_add(1);
+                Err(Full)
+            }
+        }
     }
 }

@@ -31,9 +31,18 @@ pub(crate) enum Family {
     V6,
 }
 
+/// The firmware's peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum With {
+    Casemate,
+    /// A Linux kernel, with manual keys.
+    Kernel,
+}
+
 /// One boot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
+    pub(crate) peer: With,
     pub(crate) machine: Machine,
     pub(crate) family: Family,
     pub(crate) keys: Keys,
@@ -47,7 +56,10 @@ const TO_US: (&str, u8) = ("0x00001002", 0xC3);
 
 /// Every case.
 pub(crate) fn all() -> Vec<Case> {
-    let case = |machine, keys, measures| Case { machine, family: Family::V4, keys, measures };
+    let case = |machine, keys, measures| {
+        let (peer, family) = (With::Casemate, Family::V4);
+        Case { peer, machine, family, keys, measures }
+    };
     let mut cases = vec![case(Machine::Pc, Keys::None, true)];
     for mode in [Mode::Tunnel, Mode::Transport] {
         cases.push(case(Machine::Pc, Keys::Manual(mode), false));
@@ -63,6 +75,12 @@ pub(crate) fn all() -> Vec<Case> {
     }
     let keys = Keys::Ike { mode: Mode::Transport, firmware_begins: true };
     cases.push(Case { family: Family::V6, ..case(Machine::Pc, keys, false) });
+    for mode in [Mode::Tunnel, Mode::Transport] {
+        for family in [Family::V4, Family::V6] {
+            let case = case(Machine::Pc, Keys::Manual(mode), false);
+            cases.push(Case { peer: With::Kernel, family, ..case });
+        }
+    }
     cases
 }
 
@@ -121,6 +139,7 @@ impl Mode {
 impl Case {
     pub(crate) fn name(&self) -> String {
         let (machine, family) = (self.machine.name(), self.family.name());
+        let machine = if self.peer == With::Kernel { format!("kernel/{machine}") } else { machine.into() };
         match self.keys {
             Keys::None => format!("{machine}/{family}/plain"),
             Keys::Manual(mode) => format!("{machine}/{family}/manual/{}", mode.name()),
@@ -162,6 +181,14 @@ impl Case {
                     mode.name()
                 )
             }
+        }
+    }
+
+    /// Manual keys as a kernel takes them; nothing where there are none.
+    pub(crate) fn xfrm_lines(&self) -> String {
+        match self.keys {
+            Keys::Manual(mode) => xfrm(self.family, mode),
+            Keys::None | Keys::Ike { .. } => String::new(),
         }
     }
 
@@ -229,7 +256,8 @@ mod tests {
     #[test]
     fn both_sides_have_the_same_manual_keys() {
         let keys = Keys::Manual(Mode::Tunnel);
-        let case = Case { machine: Machine::Pc, family: Family::V4, keys, measures: false };
+        let case =
+            Case { peer: With::Casemate, machine: Machine::Pc, family: Family::V4, keys, measures: false };
         let (_, ours) = case.gateway_file().unwrap();
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));

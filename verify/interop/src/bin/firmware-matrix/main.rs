@@ -1,4 +1,5 @@
-//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer.
+//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer, and
+//! with manual keys a Linux kernel.
 //!
 //! ```text
 //!     network namespace                                      guest: the firmware, QEMU without KVM
@@ -6,19 +7,25 @@
 //!     10.9.0.1 fd09::1 on tap0   ---- 1500 bytes, captured ---- 10.9.0.2 fd09::2
 //! ```
 //!
+//! In the cases `kernel/...` the other end of the link is eth0 of a second guest, whose kernel has ESP; its counters have to say
+//! that it refused nothing. strongSwan is the firmware's peer in the strongSwan matrix.
+//!
 //! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
-//! nothing but ARP, neighbour discovery, IKE and ESP, and clear text is not answered. Two cases measure requests a second, plain and protected.
+//! nothing but ARP, neighbour discovery, IKE and ESP, bytes come back from its echo service and go to its discard service, and
+//! clear text is not answered. Two cases measure requests a second, plain and protected.
+//! Besides, the firmware is told to break the rules of its memory, and has to end of it.
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;
-mod client;
+mod fault;
 mod gateway;
-mod machine;
+mod peer;
 mod run;
 mod wire;
 
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
+use fault::Fault;
 use run::{Outcome, Places};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,25 +41,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["fetch", address] => client::fetch(address),
-        ["requests", address, seconds] => client::requests(address, seconds),
-        words => return matrix(words),
-    };
-    match done {
-        Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            println!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn matrix(words: &[&str]) -> ExitCode {
-    match options(words).and_then(|(places, filter)| all(&places, &filter)) {
+    match options(&words).and_then(|(places, filter)| all(&places, &filter)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -81,7 +70,8 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
     }
     match (image, casemate, probe, directory) {
         (Some(image), Some(casemate), Some(probe), Some(directory)) => {
-            Ok((Places { image, casemate, probe, directory }, filter))
+            let images = directory.parent().unwrap_or(&directory).to_owned();
+            Ok((Places { image, casemate, probe, directory, images }, filter))
         }
         _ => Err(Error::new(USAGE)),
     }
@@ -91,13 +81,17 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
 fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     let cases: Vec<Case> =
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
-    if cases.is_empty() {
+    let faults: Vec<Fault> = fault::ALL
+        .into_iter()
+        .filter(|fault| filter.iter().all(|part| fault.name().contains(part)))
+        .collect();
+    if cases.is_empty() && faults.is_empty() {
         return Err(Error::new("no case has such a name"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
-    let (mut plain, mut protected) = (None, None);
+    let (mut plain, mut protected, mut kernel) = (None, None, None);
     for case in &cases {
-        match run::one(case, places).and_then(|outcome| judge(case, outcome)) {
+        match run::one(case, places, &mut kernel).and_then(|outcome| judge(case, outcome)) {
             Ok(outcome) => {
                 println!("ok    {:<32} {outcome}", case.name());
                 let rate = if case.is_protected() { &mut protected } else { &mut plain };
@@ -109,6 +103,15 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
             }
         }
     }
+    for fault in &faults {
+        match fault.run(places) {
+            Ok(caught) => println!("ok    {:<32} {caught}", fault.name()),
+            Err(error) => {
+                failed = failed.saturating_add(1);
+                println!("FAIL  {:<32} {error}", fault.name());
+            }
+        }
+    }
     if let (Some(plain), Some(protected)) = (plain, protected) {
         // The goal is 50 %. Who else uses the processors decides as much about it as we do, so it is told and no failure.
         let share = protected / plain * 100.0;
@@ -116,7 +119,7 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     }
     println!(
         "firmware matrix: {} cases, {failed} failed ({:.0} s)",
-        cases.len(),
+        cases.len().saturating_add(faults.len()),
         start.elapsed().as_secs_f64()
     );
     Ok(failed == 0)

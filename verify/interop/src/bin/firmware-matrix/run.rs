@@ -1,20 +1,25 @@
 //! One case: boot, handshake, traffic, and what the wire saw of it.
 
-use crate::case::{Case, Family};
-use crate::gateway::Gateway;
-use crate::machine::{self, Firmware, TAP};
+use crate::case::{Case, With};
+use crate::peer::{Casemate, Kernel, Peer};
 use crate::wire::Wire;
-use casemate_interop::{Error, Netns, Result, run};
+use casemate_interop::{Error, Firmware, FirmwareSpec, Result};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(20);
+/// The tap that QEMU is plugged into.
+pub(crate) const TAP: &str = "tap0";
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// How long requests are counted, in seconds.
 const MEASURE: &str = "2";
 /// Sizes of echo requests: short ones, and up to many times the MTU.
 const SIZES: &str = "1-40 1400 1472 3000 8000";
+/// How often the page is fetched over one connection.
+const PAGES: &str = "10";
+/// Bytes over TCP, to the echo service and back, and to the discard service.
+const BULK: &str = "100000";
 
 /// Programs, the image, and where files may be left.
 pub(crate) struct Places {
@@ -22,6 +27,8 @@ pub(crate) struct Places {
     pub(crate) casemate: PathBuf,
     pub(crate) probe: PathBuf,
     pub(crate) directory: PathBuf,
+    /// Where a guest's kernel and initramfs are kept.
+    pub(crate) images: PathBuf,
 }
 
 /// What a case measured.
@@ -44,20 +51,42 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a case. Its files stay when it fails.
-pub(crate) fn one(case: &Case, places: &Places) -> Result<Outcome> {
+/// Runs a case with its peer. A guest that is booted for it stays in `kernel` if all went well.
+pub(crate) fn one(case: &Case, places: &Places, kernel: &mut Option<Kernel>) -> Result<Outcome> {
+    match case.peer {
+        With::Casemate => between(case, places, &mut Casemate::new(case.family, places)?),
+        With::Kernel => {
+            let mut booted = match kernel.take() {
+                Some(booted) => booted,
+                None => Kernel::boot(places)?,
+            };
+            let outcome = between(case, places, &mut booted)?;
+            *kernel = Some(booted);
+            Ok(outcome)
+        }
+    }
+}
+
+/// Its files stay when it fails.
+fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome> {
     let directory = places.directory.join(case.name().replace('/', "-"));
     fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-    let netns = namespace(case.family)?;
-    let mut gateway = Gateway::start(&netns, case, &places.casemate, &directory)?;
+    peer.start(case, &directory)?;
     let start = Instant::now();
-    let mut firmware = Firmware::boot(&netns, case, &places.image, &directory)?;
-    let traffic = exchange(case, places, &netns, &mut gateway, &mut firmware, start);
+    let spec = FirmwareSpec {
+        image: &places.image,
+        machine: case.machine.name(),
+        tap: TAP,
+        words: &case.firmware_file(),
+        directory: &directory,
+    };
+    let mut firmware = Firmware::boot(peer.netns(), spec)?;
+    let traffic = exchange(case, peer, &mut firmware, start);
     let traffic = traffic.and_then(|traffic| {
-        let wire = Wire::read(&machine::capture(&directory))?;
+        let wire = Wire::read(&directory.join("wire.pcap"))?;
         wire.judge(case.is_protected())?;
-        gateway.map_or(Ok(()), Gateway::stop)?;
-        demand_silence(case, places, &netns)?;
+        peer.stop()?;
+        demand_silence(case, peer)?;
         Ok(Outcome { wire, ..traffic })
     });
     let outcome = traffic.map_err(|error| explain(&error, &firmware, &directory))?;
@@ -66,65 +95,33 @@ pub(crate) fn one(case: &Case, places: &Places) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Our side of the link. Addresses that the kernel would make by itself are none of it.
-fn namespace(family: Family) -> Result<Netns> {
-    let netns = Netns::new()?;
-    let nodad = if family == Family::V6 { " nodad" } else { "" };
-    netns.ip(&format!(
-        "tuntap add dev {TAP} mode tap\nlink set {TAP} addrgenmode none\nlink set {TAP} up\naddr add {}/{} dev {TAP}{nodad}\n",
-        family.ours(),
-        family.prefix()
-    ))?;
-    Ok(netns)
-}
-
-fn exchange(
-    case: &Case,
-    places: &Places,
-    netns: &Netns,
-    gateway: &mut Option<Gateway>,
-    firmware: &mut Firmware,
-    start: Instant,
-) -> Result<Outcome> {
+fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: Instant) -> Result<Outcome> {
     firmware.wait_until_ready()?;
-    if let Some(gateway) = gateway {
-        gateway.establish(netns, case, &places.casemate)?;
-    }
-    probe(case, places, netns, "56")?;
+    peer.establish(case)?;
+    ask(case, peer, "ping", "56")?;
     let first_answer = start.elapsed();
-    probe(case, places, netns, SIZES)?;
-    let page = client(netns, &["fetch", case.family.firmware()])?;
+    ask(case, peer, "ping", SIZES)?;
+    let page = ask(case, peer, "page", PAGES)?;
+    ask(case, peer, "tcp", BULK)?;
+    ask(case, peer, "discard", BULK)?;
     let rate = |text: String| text.parse::<f64>().map_err(Error::in_front(text));
-    let requests = if case.measures {
-        Some(client(netns, &["requests", case.family.firmware(), MEASURE]).and_then(rate)?)
-    } else {
-        None
-    };
+    let requests = if case.measures { Some(ask(case, peer, "rate", MEASURE).and_then(rate)?) } else { None };
     Ok(Outcome { first_answer, page, wire: Wire::default(), requests })
 }
 
-/// Echo requests of these sizes, each of which has to be answered.
-fn probe(case: &Case, places: &Places, netns: &Netns, sizes: &str) -> Result<()> {
-    let words: Vec<&str> =
-        ["ping", case.family.ours(), case.family.firmware()].into_iter().chain(sizes.split(' ')).collect();
-    demand("ping", run(netns, LIMIT, &places.probe, &words)?).map(drop)
-}
-
-/// This program in the namespace.
-fn client(netns: &Netns, words: &[&str]) -> Result<String> {
-    let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
-    demand(words.first().unwrap_or(&""), run(netns, LIMIT, program, words)?)
-}
-
-fn demand(what: &str, output: casemate_interop::Output) -> Result<String> {
+/// `probe COMMAND` from our address to the firmware's, with what else it wants to know.
+fn ask(case: &Case, peer: &mut dyn Peer, command: &str, rest: &str) -> Result<String> {
+    let words = [command, case.family.ours(), case.family.firmware()];
+    let words: Vec<&str> = words.into_iter().chain(rest.split(' ')).collect();
+    let output = peer.probe(&words)?;
     let said = output.stdout.trim_end();
-    if output.status == 0 { Ok(said.into()) } else { Err(Error::new(format!("{what}: {said}"))) }
+    if output.status == 0 { Ok(said.into()) } else { Err(Error::new(format!("{command}: {said}"))) }
 }
 
 /// Now that nobody protects packets on our side, the firmware must not answer them.
-fn demand_silence(case: &Case, places: &Places, netns: &Netns) -> Result<()> {
-    match probe(case, places, netns, "56") {
-        Ok(()) if case.is_protected() => Err(Error::new("clear text was answered")),
+fn demand_silence(case: &Case, peer: &mut dyn Peer) -> Result<()> {
+    match ask(case, peer, "ping", "56") {
+        Ok(_) if case.is_protected() => Err(Error::new("clear text was answered")),
         Err(error) if !case.is_protected() => Err(error),
         _ => Ok(()),
     }

@@ -1,7 +1,6 @@
 //! What went over the wire, from QEMU's capture.
 
-use crate::client::PAGE;
-use casemate_interop::{Error, Result};
+use casemate_interop::{Error, PAGE, Result};
 use std::fs;
 use std::path::Path;
 

@@ -8,6 +8,7 @@ mod casemate;
 mod device;
 mod kernel;
 mod link;
+mod lwip;
 mod options;
 mod peer;
 mod suite;
@@ -16,11 +17,12 @@ mod xfrm;
 
 use crate::casemate::Casemate;
 use case::Case;
-use casemate_interop::{Content, Error, Images, Output, Result};
+use casemate_interop::{Content, Error, Images, Netns, Output, Result};
 use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
 use peer::Peer;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use xfrm::Side;
@@ -42,7 +44,9 @@ fn start(options: &Options) -> Result<bool> {
         print!("{}", options::HELP);
         return Ok(true);
     }
-    let cases: Vec<Case> = case::all().into_iter().filter(|case| options.selects(&case.name)).collect();
+    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip(..)) || lwip::knows(case);
+    let cases = case::all().into_iter().filter(|case| options.selects(&case.name) && is_known(case));
+    let cases: Vec<Case> = cases.collect();
     if options.list {
         cases.iter().for_each(|case| println!("{}", case.name));
         return Ok(true);
@@ -57,31 +61,49 @@ fn start(options: &Options) -> Result<bool> {
         return Err(Error::new("no case has such a name (--list prints them)"));
     }
     let images = Images::build(&options.directory, &Content::new(&options.probe)?)?;
-    let console = |name: &str| options.directory.join(format!("console-{name}.{}", std::process::id()));
     let run = match &options.our_side {
         OurSide::Casemate(program) => {
             let netns = link::to_namespace()?;
-            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
-            let directory = options.directory.join(format!("case.{}", std::process::id()));
-            let mut ours = Casemate::new(&netns, program, &options.probe, &directory)?;
+            let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
+            let mut ours = Casemate::new(&netns, program, &options.probe, &options.own("case"))?;
             all(&cases, &mut ours, &mut guest)
         }
         OurSide::Smoltcp(program) => {
             let netns = link::between_guests()?;
-            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
-            let directory = options.directory.join(format!("case.{}", std::process::id()));
-            let mut ours = Device::start(&netns, program, &directory)?;
+            let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
+            let keys = |case: &Case| xfrm::lines(case, Side::Ours);
+            let mut ours = Device::start(device::smoltcp(&netns, program), &options.own("case"), keys)?;
+            all(&cases, &mut ours, &mut guest)
+        }
+        OurSide::Lwip(program, is_below) => {
+            let netns = link::between_guests()?;
+            let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
+            let directory = options.own("case");
+            let command = lwip::command(&netns, program, *is_below, &directory)?;
+            let mut ours = Device::start(command, &directory, lwip::lines)?;
             all(&cases, &mut ours, &mut guest)
         }
         OurSide::Kernel => {
             let netns = link::between_guests()?;
-            let mut guest = Kernel::boot(&images, &netns, link::GUEST_TAP, Side::Guest, &console("guest"))?;
-            let mut ours = Kernel::boot(&images, &netns, link::SECOND_TAP, Side::Ours, &console("ours"))?;
+            let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
+            let mut ours = options.boot(&images, &netns, link::SECOND_TAP, Side::Ours)?;
             all(&cases, &mut ours, &mut guest)
         }
     };
     options.clean_up();
     Ok(run)
+}
+
+impl Options {
+    /// A file or directory of this run's own.
+    fn own(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.{}", std::process::id()))
+    }
+
+    fn boot(&self, images: &Images, netns: &Netns, tap: &str, side: Side) -> Result<Kernel> {
+        let name = if side == Side::Guest { "console-guest" } else { "console-ours" };
+        Kernel::boot(images, netns, tap, side, &self.own(name))
+    }
 }
 
 fn all(cases: &[Case], ours: &mut dyn Peer, guest: &mut dyn Peer) -> bool {

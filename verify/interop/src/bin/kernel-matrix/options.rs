@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against a Linux kernel, case by case.
 
-Usage: kernel-matrix [--peer casemate|smoltcp|kernel] [--casemate PROGRAM] [--list | --show] [FILTER...]
+Usage: kernel-matrix [--peer casemate|smoltcp|lwip|lwip-below|kernel] [--casemate PROGRAM] [--list | --show] [FILTER...]
 
   --peer smoltcp       a device in place of the gateway: smoltcp behind Casemate (the program casemate-device)
+  --peer lwip          lwIP with Casemate inside of its IP (the example of adapters/lwip), without the legacy algorithms
+  --peer lwip-below    the same with Casemate below IP
   --peer kernel        a second guest in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
   --list               print the names of the cases
@@ -24,6 +26,8 @@ pub(crate) enum OurSide {
     Casemate(PathBuf),
     /// A device with smoltcp, by the program at this path.
     Smoltcp(PathBuf),
+    /// A device with lwIP, by the program at this path; whether Casemate stands below IP.
+    Lwip(PathBuf, bool),
     /// A second guest.
     Kernel,
 }
@@ -40,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) probe: PathBuf,
     /// The program `casemate-device`.
     device: PathBuf,
+    /// The example of adapters/lwip, with sanitizers.
+    lwip: PathBuf,
     /// Images, consoles, files of the cases.
     pub(crate) directory: PathBuf,
 }
@@ -57,6 +63,7 @@ impl Options {
             filters: Vec::new(),
             probe: beside.join("probe"),
             device: beside.join("casemate-device"),
+            lwip: beside.parent().unwrap_or(beside).join("lwip/casemate-lwip-2.2.1-memory"),
             directory: beside.parent().unwrap_or(beside).join("interop"),
         };
         options.read(arguments)?;
@@ -72,8 +79,12 @@ impl Options {
                 "--peer" => match arguments.next().as_deref() {
                     Some("kernel") => self.our_side = OurSide::Kernel,
                     Some("smoltcp") => self.our_side = OurSide::Smoltcp(self.device.clone()),
+                    Some("lwip") => self.our_side = OurSide::Lwip(self.lwip.clone(), false),
+                    Some("lwip-below") => self.our_side = OurSide::Lwip(self.lwip.clone(), true),
                     Some("casemate") => {}
-                    _ => return Err(Error::new("--peer wants `casemate`, `smoltcp` or `kernel`")),
+                    _ => {
+                        return Err(Error::new("--peer wants casemate, smoltcp, lwip, lwip-below or kernel"));
+                    }
                 },
                 "--casemate" => match arguments.next() {
                     Some(program) => self.our_side = OurSide::Casemate(program.into()),

@@ -36,7 +36,26 @@ impl Suite {
         }
         words
     }
+
+    /// The keys that `words` has, each with what it is for, but for those of no byte.
+    pub(crate) fn keys(&self, mut key: impl FnMut(usize) -> String) -> Vec<(&'static str, String)> {
+        let keyed = self.parts.iter().filter(|part| part.key > 0);
+        keyed.map(|part| (if part.is_integrity() { INTEGRITY } else { ENCRYPTION }, key(part.key))).collect()
+    }
 }
+
+impl Part {
+    /// Whether it only checks; GMAC is a mode of encryption to Linux.
+    fn is_integrity(&self) -> bool {
+        self.keyword == "auth-trunc" || self.algorithm == GMAC
+    }
+}
+
+/// Linux's name of GMAC.
+const GMAC: &str = "rfc4543(gcm(aes))";
+
+const ENCRYPTION: &str = "encryption-key";
+const INTEGRITY: &str = "integrity-key";
 
 const MACS: &[(&str, &str, usize, u16)] = &[
     ("sha1", "hmac(sha1)", 20, 96),
@@ -87,7 +106,7 @@ pub(crate) fn esp() -> Vec<Suite> {
             suites.push(aead(format!("aes{bits}gcm{bytes}"), "rfc4106(gcm(aes))", key + 4, icv));
             suites.push(aead(format!("aes{bits}ccm{bytes}"), "rfc4309(ccm(aes))", key + 3, icv));
         }
-        suites.push(aead(format!("null-aes{bits}gmac"), "rfc4543(gcm(aes))", key + 4, 128));
+        suites.push(aead(format!("null-aes{bits}gmac"), GMAC, key + 4, 128));
     }
     suites.push(aead("chacha20poly1305".into(), "rfc7539esp(chacha20,poly1305)", 36, 128));
     suites

@@ -111,10 +111,16 @@ fn state(case: &Case, layer: usize, from: Side, side: Side) -> String {
         let (src, dst) = (from.user(case), from.other().user(case));
         let _ = write!(line, " sel src {src} dst {dst}");
     }
-    let mut key = Key::new(&format!("{} {layer} {from:?}", case.name));
+    let mut key = Key::of(case, layer, from);
     line.push_str(&sa.suite.words(|bytes| key.take(bytes)));
     line.push('\n');
     line
+}
+
+/// The keys of an SA, each with what it is for: `encryption-key`, `integrity-key`.
+pub(crate) fn keys(case: &Case, layer: usize, sa: &Sa, from: Side) -> Vec<(&'static str, String)> {
+    let mut key = Key::of(case, layer, from);
+    sa.suite.keys(|bytes| key.take(bytes))
 }
 
 fn policy(case: &Case, from: Side, direction: &str) -> String {
@@ -133,7 +139,8 @@ fn policy(case: &Case, from: Side, direction: &str) -> String {
 struct Key(u64);
 
 impl Key {
-    fn new(name: &str) -> Self {
+    fn of(case: &Case, layer: usize, from: Side) -> Self {
+        let name = format!("{} {layer} {from:?}", case.name);
         // FNV-1a.
         Self(
             name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,13 +1,11 @@
 //! A TCP echo service (RFC 862) and its client: whole segments, MSS and path MTU through the tunnel.
 
+use crate::tcp::{LIMIT, connect};
 use casemate_interop::{Error, Result};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 
 const PORT: u16 = 7;
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// Answers connections of both IP versions, each in a thread, forever.
 pub(crate) fn serve() -> Result<()> {
@@ -29,7 +27,7 @@ fn echo(mut stream: TcpStream) {
 
 /// Sends `bytes` bytes from one address to the service at the other, reads as many and compares.
 pub(crate) fn exchange(from: IpAddr, to: IpAddr, bytes: usize) -> Result<String> {
-    let stream = connect(from, to).map_err(Error::in_front("connect"))?;
+    let stream = connect(from, to, PORT).map_err(Error::in_front("connect"))?;
     let sent: Vec<u8> = (0..bytes).map(|index| (index.wrapping_mul(31) >> 3) as u8).collect();
     let mut writer = stream.try_clone().map_err(Error::in_front("connect"))?;
     let copy = sent.clone();
@@ -46,14 +44,4 @@ pub(crate) fn exchange(from: IpAddr, to: IpAddr, bytes: usize) -> Result<String>
         }
         Err(error) => Err(Error::in_front(format!("after {} of {bytes} bytes", received.len()))(error)),
     }
-}
-
-fn connect(from: IpAddr, to: IpAddr) -> std::io::Result<TcpStream> {
-    let to = SocketAddr::from((to, PORT));
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind(&SocketAddr::from((from, 0)).into())?;
-    socket.connect_timeout(&to.into(), LIMIT)?;
-    socket.set_read_timeout(Some(LIMIT))?;
-    socket.set_write_timeout(Some(LIMIT))?;
-    Ok(socket.into())
 }

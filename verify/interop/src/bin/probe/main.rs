@@ -6,16 +6,22 @@
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
 //!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost
 //!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request again and again, each with another SPI
-//!     probe tcp SRC DST BYTES     send bytes over TCP to `probe echo` and demand them back
+//!     probe tcp SRC DST BYTES     send bytes over TCP to an echo service and demand them back
+//!     probe page SRC DST TIMES    fetch a device's page over one connection, every byte compared
+//!     probe rate SRC DST SECONDS  fetch it all the time over four connections, say how often in a second
+//!     probe discard SRC DST BYTES   send bytes over TCP to a device's discard service
 //! ```
 //! SIZE is a number of bytes or a range such as 1-100.
 
+mod discard;
 mod echo;
 mod encap;
 mod flow;
 mod half_open;
+mod page;
 mod ping;
 mod serve;
+mod tcp;
 
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
@@ -57,8 +63,12 @@ fn exchange(words: &[&str]) -> Result<String> {
             half_open::send(address(from)?, address(to)?, request, number(count)?)
         }
         ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
+        ["page", from, to, times] => page::fetch(address(from)?, address(to)?, number(times)?),
+        ["rate", from, to, seconds] => page::requests(address(from)?, address(to)?, seconds),
+        ["discard", from, to, bytes] => discard::send(address(from)?, address(to)?, number(bytes)?),
         _ => Err(Error::new(
-            "usage: probe serve PORT | echo | ping SRC DST SIZE... | flow SRC DST | tcp SRC DST BYTES",
+            "usage: probe serve PORT | echo | ping SRC DST SIZE... | flow SRC DST | tcp SRC DST BYTES | \
+             page SRC DST TIMES | rate SRC DST SECONDS | discard SRC DST BYTES",
         )),
     }
 }

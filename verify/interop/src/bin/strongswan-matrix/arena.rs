@@ -202,7 +202,8 @@ impl Arena {
         self.probe(side, &["tcp", from, to, TCP_BYTES])
     }
 
-    fn probe(&self, side: Side, arguments: &[&str]) -> Result<String> {
+    /// `probe ARGUMENTS` on a side; what it says.
+    pub(crate) fn probe(&self, side: Side, arguments: &[&str]) -> Result<String> {
         let output = self.path.end(side).probe(arguments)?;
         let said = output.stdout.trim_end().to_owned();
         if output.status == 0 {

@@ -3,11 +3,13 @@
 use crate::arena::Arena;
 use crate::casemate::Casemate;
 use crate::cases::Case;
+use crate::device::OnDevice;
+use crate::firmware::InFirmware;
 use crate::options::{Left, Options};
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::pki::Pki;
-use crate::place::{Guests, InNamespace, Place};
+use crate::place::{Guests, Host, InNamespace, OnQemu, OnTap, Place};
 use crate::side::Side;
 use crate::strongswan::{Esp, Programs, StrongSwan};
 use casemate_interop::{Content, Error, Images, Netns, Result};
@@ -107,12 +109,24 @@ impl<'o> Bench<'o> {
     ) -> Result<(Rc<dyn Place>, Box<dyn Peer>)> {
         let files = directory.join(side.name());
         let namespace = |netns| InNamespace::new(netns, side, &self.options.probe, directory).map(Rc::new);
-        if let (Side::Left, Left::Casemate(program)) = (side, &self.options.left) {
-            let netns = Rc::new(Netns::new()?);
-            let peer = Casemate::new(netns.clone(), program.clone(), self.pki.clone(), files);
-            return Ok((namespace(netns)?, Box::new(peer)));
+        match (side, &self.options.left) {
+            (Side::Left, Left::Casemate(program)) => {
+                let netns = Rc::new(Netns::new()?);
+                let peer = Casemate::new(netns.clone(), program.clone(), self.pki.clone(), files);
+                return Ok((namespace(netns)?, Box::new(peer)));
+            }
+            (Side::Left, Left::Smoltcp(program)) => {
+                let log = directory.join("device");
+                let place = Rc::new(OnTap::new(program.clone(), side, case.plan.between, log));
+                return Ok((place.clone(), Box::new(OnDevice::new(place, self.pki.clone(), files))));
+            }
+            (Side::Left, Left::Firmware(image)) => {
+                let place = Rc::new(OnQemu::new(image.clone(), side, &case.plan, files));
+                return Ok((place.clone(), Box::new(InFirmware::new(place))));
+            }
+            (Side::Left, Left::StrongSwan) | (Side::Right, _) => {}
         }
-        let (place, programs): (Rc<dyn Place>, _) = match (case.esp, &self.images) {
+        let (place, programs): (Rc<dyn Host>, _) = match (case.esp, &self.images) {
             (Esp::Kernel, Some(images)) => {
                 (guests.get(side, images, &self.directory)?, &self.programs_in_guest)
             }

@@ -36,12 +36,9 @@ impl Casemate {
     }
 
     fn write(&self, plan: &SidePlan) -> Result<()> {
-        fs::create_dir_all(self.file("keys")).map_err(Error::in_front(self.directory.display()))?;
-        for credential in &plan.credentials {
-            self.pki.install(*credential, &self.directory)?;
-        }
-        let file = self.file("swanctl.conf");
-        fs::write(&file, plan.conf.to_string()).map_err(Error::in_front(file.display()))
+        let keys = self.file("keys");
+        fs::create_dir_all(&keys).map_err(Error::in_front(keys.display()))?;
+        plan.write(&self.directory, &self.pki).map(drop)
     }
 
     /// Runs `casemate ARGUMENTS` against the instance; what it said is the error when it fails.
@@ -100,12 +97,11 @@ impl Peer for Casemate {
     }
 
     fn status(&self) -> Result<Vec<IkeSa>> {
-        let sas = self.report()?;
-        sas.iter().filter(|sa| text(sa, "state").eq_ignore_ascii_case("established")).map(ike_sa).collect()
+        ike_sas(&self.report()?)
     }
 
     fn dns(&self) -> Result<Vec<IpAddr>> {
-        self.report()?.iter().flat_map(|sa| texts(sa, "dns")).map(|text| parse(&text, "dns")).collect()
+        dns(&self.report()?)
     }
 
     fn patience(&self) -> Duration {
@@ -132,6 +128,16 @@ impl Peer for Casemate {
         let status = running.stop(STOP_LIMIT)?;
         if status.success() { Ok(()) } else { Err(Error::new(format!("casemate ended with {status}"))) }
     }
+}
+
+/// The IKE SAs that are established, out of `ike_sas` of a status.
+pub(crate) fn ike_sas(sas: &[Value]) -> Result<Vec<IkeSa>> {
+    sas.iter().filter(|sa| text(sa, "state").eq_ignore_ascii_case("established")).map(ike_sa).collect()
+}
+
+/// The DNS servers in it.
+pub(crate) fn dns(sas: &[Value]) -> Result<Vec<IpAddr>> {
+    sas.iter().flat_map(|sa| texts(sa, "dns")).map(|text| parse(&text, "dns")).collect()
 }
 
 fn ike_sa(sa: &Value) -> Result<IkeSa> {

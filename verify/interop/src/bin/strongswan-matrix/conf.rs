@@ -19,6 +19,14 @@ impl Conf {
         }
     }
 
+    /// What `path` names; empty if it is not set.
+    pub(crate) fn get(&self, path: &str) -> &str {
+        match path.split_once('.') {
+            Some((section, rest)) => self.sections.get(section).map_or("", |section| section.get(rest)),
+            None => self.settings.get(path).map_or("", String::as_str),
+        }
+    }
+
     /// Puts a whole section below this one.
     pub(crate) fn put(&mut self, name: &str, section: Self) {
         self.sections.insert(name.into(), section);

@@ -9,6 +9,8 @@ mod bench;
 mod casemate;
 mod cases;
 mod conf;
+mod device;
+mod firmware;
 mod options;
 mod packet;
 mod path;

@@ -1,15 +1,18 @@
 //! The command line.
 
-use crate::cases::Case;
+use crate::cases::{Case, Whom};
 use crate::strongswan::Esp;
 use casemate_interop::{Error, Result};
 use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
 
-Usage: strongswan-matrix [--left casemate|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
+Usage: strongswan-matrix [--left casemate|smoltcp|firmware|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
                          [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
+  --left smoltcp       a device in place of Casemate: smoltcp behind Casemate (the program casemate-device);
+                       runs a choice of the cases, unless some are named
+  --left firmware      the machine without an operating system (target/firmware/casemate-firmware), with cases of its own
   --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
   --esp libipsec       only the cases in which strongSwan brings its own ESP: in a namespace
@@ -29,6 +32,10 @@ What a failed case leaves behind is kept in target/interop/strongswan.
 pub(crate) enum Left {
     /// The program at this path.
     Casemate(PathBuf),
+    /// A device with smoltcp, by the program at this path.
+    Smoltcp(PathBuf),
+    /// The machine without an operating system, by its image at this path.
+    Firmware(PathBuf),
     /// A second strongSwan.
     StrongSwan,
 }
@@ -48,6 +55,10 @@ pub(crate) struct Options {
     filters: Vec<String>,
     /// This crate's program `probe`.
     pub(crate) probe: PathBuf,
+    /// The program `casemate-device`.
+    device: PathBuf,
+    /// The firmware's image.
+    image: PathBuf,
     /// Where failed cases are kept.
     pub(crate) failures: PathBuf,
     /// Where the guest's kernel and initramfs are kept.
@@ -71,6 +82,8 @@ impl Options {
             only: None,
             filters: Vec::new(),
             probe: beside.join("probe"),
+            device: beside.join("casemate-device"),
+            image: beside.parent().unwrap_or(beside).join("firmware/casemate-firmware"),
             failures: cache.join("strongswan"),
             cache,
         };
@@ -88,9 +101,12 @@ impl Options {
                 "--json" => self.json = true,
                 "--left" => match value()?.as_str() {
                     "strongswan" => self.left = Left::StrongSwan,
+                    "smoltcp" => self.left = Left::Smoltcp(self.device.clone()),
+                    "firmware" => self.left = Left::Firmware(self.image.clone()),
                     "casemate" => {}
                     other => {
-                        return Err(Error::new(format!("--left: `casemate` or `strongswan`, not `{other}`")));
+                        let wanted = "`casemate`, `smoltcp`, `firmware` or `strongswan`";
+                        return Err(Error::new(format!("--left: {wanted}, not `{other}`")));
                     }
                 },
                 "--esp" => match value()?.as_str() {
@@ -118,7 +134,17 @@ impl Options {
 
     /// Whether a case is to run.
     pub(crate) fn selects(&self, case: &Case) -> bool {
-        self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+        let is_meant = match self.left {
+            Left::Casemate(_) | Left::StrongSwan => case.whom == Whom::Everybody,
+            Left::Firmware(_) => case.whom == Whom::Firmware,
+            Left::Smoltcp(_) if self.names_cases() => case.whom != Whom::Firmware,
+            Left::Smoltcp(_) => case.is_for_devices(),
+        };
+        is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
+    }
+
+    fn names_cases(&self) -> bool {
+        self.only.is_some() || !self.filters.is_empty()
     }
 
     fn selects_name(&self, name: &str) -> bool {
@@ -128,7 +154,7 @@ impl Options {
 }
 
 /// Whether the whole name matches; `*` stands for any characters, and for none.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((front, rest)) => name.strip_prefix(front).is_some_and(|name| {

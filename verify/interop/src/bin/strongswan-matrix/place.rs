@@ -1,10 +1,15 @@
-//! Where a peer runs and where the traffic of its side starts: a namespace of the host, or a guest with a kernel of its own.
+//! Where a peer runs and where the traffic of its side starts: a namespace of the host, a guest with a kernel of its own, or a
+//! device with a stack of its own.
 
+mod firmware;
 mod guest;
 mod namespace;
+mod tap;
 
+pub(crate) use firmware::OnQemu;
 pub(crate) use guest::Guests;
 pub(crate) use namespace::InNamespace;
+pub(crate) use tap::OnTap;
 
 use crate::side::{Family, Side};
 use crate::xfrm::Xfrm;
@@ -36,6 +41,18 @@ pub(crate) trait Place {
     /// Takes out what has to outlive the router.
     fn unplug(&self, router: &Netns);
 
+    /// Runs `probe ARGUMENTS` to its end, or does what that would do.
+    fn probe(&self, arguments: &[&str]) -> Result<Output>;
+
+    /// Starts `probe flow`.
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>>;
+
+    /// What the kernel there says of its SAs; none where ESP is not the kernel's.
+    fn xfrm(&self) -> Result<Option<Xfrm>>;
+}
+
+/// A place where programs run.
+pub(crate) trait Host: Place {
     /// Makes the files below a directory known there, at the same paths.
     fn publish(&self, directory: &Path) -> Result<()>;
 
@@ -48,15 +65,6 @@ pub(crate) trait Place {
     /// Starts a program that serves, and waits until the Unix socket `socket` takes connections. What it prints goes to
     /// `output`, a file beside all that the program writes.
     fn start(&self, program: Program<'_>, output: &Path, socket: &Path) -> Result<Box<dyn Daemon>>;
-
-    /// Runs `probe ARGUMENTS` to its end.
-    fn probe(&self, arguments: &[&str]) -> Result<Output>;
-
-    /// Starts `probe flow`.
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>>;
-
-    /// What the kernel there says of its SAs; none where ESP is not the kernel's.
-    fn xfrm(&self) -> Result<Option<Xfrm>>;
 }
 
 /// A program that serves until it is stopped; dropping it ends it.

@@ -1,8 +1,11 @@
 //! The configuration of a case for both sides: a plain tunnel with a pre-shared key, and what the case changes in it.
 
 use crate::conf::Conf;
-use crate::pki::Credential;
+use crate::pki::{Credential, Pki};
 use crate::side::{Family, Side};
+use casemate_interop::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// The connection and the child that every case begins with.
 pub(crate) const CONNECTION: &str = "t";
@@ -19,6 +22,17 @@ pub(crate) struct SidePlan {
     pub(crate) daemon: Conf,
     /// Certificates, keys and CRLs.
     pub(crate) credentials: Vec<Credential>,
+}
+
+impl SidePlan {
+    /// Writes `swanctl.conf` and what it names into a directory; the path of that file.
+    pub(crate) fn write(&self, directory: &Path, pki: &Pki) -> Result<PathBuf> {
+        fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+        self.credentials.iter().try_for_each(|credential| pki.install(*credential, directory))?;
+        let file = directory.join("swanctl.conf");
+        fs::write(&file, self.conf.to_string()).map_err(Error::in_front(file.display()))?;
+        Ok(file)
+    }
 }
 
 /// What the child connects.
@@ -45,6 +59,7 @@ impl Between {
 pub(crate) struct Plan {
     pub(crate) initiator: Side,
     pub(crate) between: Between,
+    outer: Family,
     left: SidePlan,
     right: SidePlan,
 }
@@ -53,7 +68,7 @@ impl Plan {
     /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
     pub(crate) fn new(initiator: Side) -> Self {
         let (left, right) = (SidePlan::default(), SidePlan::default());
-        let mut plan = Self { initiator, between: Between::Networks, left, right };
+        let mut plan = Self { initiator, between: Between::Networks, outer: Family::V4, left, right };
         plan.connection("version", "2");
         plan.connection("proposals", "aes128-sha256-x25519");
         plan.connection("mobike", "no");
@@ -147,10 +162,16 @@ impl Plan {
 
     /// IP version between the peers.
     pub(crate) fn outer(&mut self, family: Family) {
+        self.outer = family;
         for side in Side::BOTH {
             self.connection_of(side, "local_addrs", &side.wire(family));
             self.connection_of(side, "remote_addrs", &side.other().wire(family));
         }
+    }
+
+    /// The IP version between the peers.
+    pub(crate) fn family(&self) -> Family {
+        self.outer
     }
 
     /// IP versions inside the tunnel.

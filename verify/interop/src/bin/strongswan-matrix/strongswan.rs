@@ -6,7 +6,7 @@
 use crate::conf::Conf;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::pki::Pki;
-use crate::place::{Daemon, Place, Program};
+use crate::place::{Daemon, Host, Program};
 use crate::plan::SidePlan;
 use crate::pretty::Section;
 use crate::wireshark;
@@ -78,7 +78,7 @@ fn plugins(esp: Esp) -> impl Iterator<Item = &'static str> {
 
 /// A daemon and its files.
 pub(crate) struct StrongSwan {
-    place: Rc<dyn Place>,
+    place: Rc<dyn Host>,
     esp: Esp,
     programs: Arc<Programs>,
     pki: Arc<Pki>,
@@ -89,7 +89,7 @@ pub(crate) struct StrongSwan {
 impl StrongSwan {
     /// In `place`, with this ESP and with all files in `directory`.
     pub(crate) fn new(
-        place: Rc<dyn Place>,
+        place: Rc<dyn Host>,
         esp: Esp,
         programs: Arc<Programs>,
         pki: Arc<Pki>,

@@ -2,6 +2,8 @@
 
 mod addresses;
 mod auth;
+mod devices;
+mod firmware;
 mod fragments;
 mod kernel;
 mod keys;
@@ -12,6 +14,7 @@ mod proposals;
 mod rekey;
 
 use crate::arena::Arena;
+use crate::options::matches;
 use crate::plan::Plan;
 use crate::side::{Family, Side};
 use crate::strongswan::Esp;
@@ -34,6 +37,18 @@ pub(crate) struct Case {
     /// Whether it runs while no other does. A guest that shares the machine with another one loses packets now and then, which
     /// nobody counts and a case that allows no loss would blame on the peers.
     pub(crate) is_alone: bool,
+    /// Who can play the left side.
+    pub(crate) whom: Whom,
+}
+
+/// Who can play the left side of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Everybody,
+    /// A device that takes orders, with the services of one.
+    Device,
+    /// The machine without an operating system.
+    Firmware,
 }
 
 impl Case {
@@ -46,7 +61,21 @@ impl Case {
         let part = if plan.initiator == Side::Left { "initiate" } else { "respond" };
         let name = format!("{name}/{part}");
         let script = Box::new(script);
-        Self { name, plan, script, is_encrypted: true, esp: Esp::Libipsec, errors: &[], is_alone: false }
+        Self {
+            name,
+            plan,
+            script,
+            is_encrypted: true,
+            esp: Esp::Libipsec,
+            errors: &[],
+            is_alone: false,
+            whom: Whom::Everybody,
+        }
+    }
+
+    /// Whether a device runs it when no cases are named.
+    pub(crate) fn is_for_devices(&self) -> bool {
+        devices::CHOICE.iter().any(|pattern| matches(pattern, &self.name))
     }
 }
 
@@ -57,6 +86,8 @@ pub(crate) fn all() -> Vec<Case> {
         for add in [
             addresses::add,
             auth::add,
+            devices::add,
+            firmware::add,
             fragments::add,
             kernel::add,
             keys::add,
@@ -93,5 +124,13 @@ mod tests {
         let cases = all();
         let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
         assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn whatever_devices_run_is_there() {
+        let cases = all();
+        for pattern in devices::CHOICE {
+            assert!(cases.iter().any(|case| matches(pattern, &case.name)), "{pattern}");
+        }
     }
 }

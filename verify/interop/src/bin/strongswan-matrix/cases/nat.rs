@@ -52,6 +52,11 @@ pub(super) fn through_a_nat(arena: &mut Arena) -> Result<String> {
     arena.traffic(Family::V4)
 }
 
+/// Hides the initiator behind the router's address.
+pub(super) fn hide_initiator(arena: &Arena) -> Result<()> {
+    translate(arena, &PORTS)
+}
+
 fn translate(arena: &Arena, ports: &RangeInclusive<u16>) -> Result<()> {
     arena.path.translate(arena.initiator(), &format!("{}-{}", ports.start(), ports.end()))
 }

@@ -1,6 +1,6 @@
 //! A guest, whose kernel has ESP and AH. It stays for many cases: to boot it takes longer than most of them.
 
-use super::{Daemon, Flow, Place, Program, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
+use super::{Daemon, Flow, Host, Place, Program, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
 use crate::path::interface;
 use crate::side::Side;
 use crate::xfrm::Xfrm;
@@ -80,6 +80,27 @@ impl Place for InGuest {
         let _ = router.ip(&format!("link set dev {} netns {}\n", interface(self.side), self.home.pid()));
     }
 
+    fn probe(&self, arguments: &[&str]) -> Result<Output> {
+        self.machine.run(&format!("probe {}", arguments.join(" ")))
+    }
+
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+        // `probe flow` ends when its standard input does: when the `sleep` in front of it ends.
+        let script = format!(
+            "rm -f /tmp/flow.*\n({{ sleep 100 & echo $! >/tmp/flow.pid; wait; }} | probe flow {from} {to} >/tmp/flow.said\n\
+             echo >/tmp/flow.ended) >/dev/null 2>&1 &\nuntil [ -s /tmp/flow.pid ]; do usleep 5000; done"
+        );
+        self.machine.check(&script, LIMIT)?;
+        Ok(Box::new(Pinging { machine: self.machine.clone() }))
+    }
+
+    fn xfrm(&self) -> Result<Option<Xfrm>> {
+        let (states, counters) = self.report()?;
+        Ok(Some(Xfrm::parse(&states, &self.before.borrow(), &counters)))
+    }
+}
+
+impl Host for InGuest {
     fn publish(&self, directory: &Path) -> Result<()> {
         let mut script = String::new();
         add_files(directory, &mut script)?;
@@ -116,25 +137,6 @@ impl Place for InGuest {
             )));
         }
         Ok(Box::new(Serving { machine: self.machine.clone(), directory, ended: false }))
-    }
-
-    fn probe(&self, arguments: &[&str]) -> Result<Output> {
-        self.machine.run(&format!("probe {}", arguments.join(" ")))
-    }
-
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
-        // `probe flow` ends when its standard input does: when the `sleep` in front of it ends.
-        let script = format!(
-            "rm -f /tmp/flow.*\n({{ sleep 100 & echo $! >/tmp/flow.pid; wait; }} | probe flow {from} {to} >/tmp/flow.said\n\
-             echo >/tmp/flow.ended) >/dev/null 2>&1 &\nuntil [ -s /tmp/flow.pid ]; do usleep 5000; done"
-        );
-        self.machine.check(&script, LIMIT)?;
-        Ok(Box::new(Pinging { machine: self.machine.clone() }))
-    }
-
-    fn xfrm(&self) -> Result<Option<Xfrm>> {
-        let (states, counters) = self.report()?;
-        Ok(Some(Xfrm::parse(&states, &self.before.borrow(), &counters)))
     }
 }
 

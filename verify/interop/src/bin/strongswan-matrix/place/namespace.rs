@@ -1,6 +1,6 @@
 //! A network namespace of the host, which ends with its case.
 
-use super::{Daemon, Flow, Place, Program, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
+use super::{Daemon, Flow, Host, Place, Program, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
 use crate::path::interface;
 use crate::side::Side;
 use crate::xfrm::Xfrm;
@@ -44,6 +44,22 @@ impl Place for InNamespace {
 
     fn unplug(&self, _: &Netns) {}
 
+    fn probe(&self, arguments: &[&str]) -> Result<Output> {
+        run(&self.netns, RUN_LIMIT, &self.probe, arguments)
+    }
+
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+        let mut command = self.netns.command(&self.probe);
+        command.args(["flow", from, to]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Box::new(Pinging { probe: command.spawn().map_err(Error::in_front("probe flow"))? }))
+    }
+
+    fn xfrm(&self) -> Result<Option<Xfrm>> {
+        Ok(None)
+    }
+}
+
+impl Host for InNamespace {
     fn publish(&self, _: &Path) -> Result<()> {
         Ok(())
     }
@@ -67,20 +83,6 @@ impl Place for InNamespace {
         let mut daemon = Background::start(&name, command, output)?;
         daemon.wait_until(START_LIMIT, |_| UnixStream::connect(socket).is_ok())?;
         Ok(Box::new(daemon))
-    }
-
-    fn probe(&self, arguments: &[&str]) -> Result<Output> {
-        run(&self.netns, RUN_LIMIT, &self.probe, arguments)
-    }
-
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
-        let mut command = self.netns.command(&self.probe);
-        command.args(["flow", from, to]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Ok(Box::new(Pinging { probe: command.spawn().map_err(Error::in_front("probe flow"))? }))
-    }
-
-    fn xfrm(&self) -> Result<Option<Xfrm>> {
-        Ok(None)
     }
 }
 

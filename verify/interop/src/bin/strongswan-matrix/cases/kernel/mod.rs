@@ -20,7 +20,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 
 /// How the packets of both SAs of a Child SA have to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+pub(super) struct Form {
     /// `esp` or `ah`.
     protocol: &'static str,
     /// `tunnel` or `transport`.
@@ -29,14 +29,14 @@ struct Form {
     in_udp: bool,
 }
 
-const TUNNEL: Form = Form { protocol: "esp", mode: "tunnel", esn: false, in_udp: false };
-const TRANSPORT: Form = Form { mode: "transport", ..TUNNEL };
+pub(super) const TUNNEL: Form = Form { protocol: "esp", mode: "tunnel", esn: false, in_udp: false };
+pub(super) const TRANSPORT: Form = Form { mode: "transport", ..TUNNEL };
 
 impl Form {
     /// Demands that every kernel has both SAs in this form, that they carried packets and refused none, and that no packet
     /// of another form was on the wire.
     fn demand(self, arena: &mut Arena) -> Result<()> {
-        let child = arena.child_sa(Side::Left, CHILD)?;
+        let child = arena.child_sa(Side::Right, CHILD)?;
         let kernels = arena.kernels()?;
         demand(!kernels.is_empty(), "no kernel speaks of its SAs: the case proves nothing")?;
         for (kernel, spi) in
@@ -72,7 +72,7 @@ impl Form {
 }
 
 /// A case in which the Child SA has this form when the script ends.
-fn case(
+pub(super) fn case(
     name: &str,
     plan: Plan,
     form: Form,

@@ -1,0 +1,10 @@
+/* hooks.h - functions of the example that lwIP calls (LWIP_HOOK_FILENAME). */
+#ifndef EXAMPLE_HOOKS_H
+#define EXAMPLE_HOOKS_H
+
+#include "lwip/netif.h"
+
+/* The router of IPv6, or NULL. */
+const ip6_addr_t *example_gateway(struct netif *netif, const ip6_addr_t *target);
+
+#endif

@@ -1,0 +1,211 @@
+//! Peers that sign, with raw keys and with certificates: who is trusted, and who is not.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+use casemate::{
+    Authorities, ConnectionKeys, Datapath, Endpoint, Keys, Means, Notice, OwnProof, PeerProof, Refusal,
+    Routes,
+};
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, Rng, SigningKey};
+use casemate_datapath::Config;
+use casemate_ike::config::{
+    AddrPattern, Child, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
+};
+use casemate_ike::{Event, Path, Settings};
+use casemate_pki::{CertFault, LocalCert, Options, Revocation, StoreLimits, TrustStore, pem};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, Instant};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const LIST: [&dyn Provider; 1] = [&RUSTCRYPTO];
+/// The first of January 2027, when the certificates are valid.
+const NEW_YEAR: u64 = 1_798_761_600;
+const MOON: &str = "moon.casemate.test";
+const SUN: &str = "sun.casemate.test";
+
+struct Dice(u64);
+
+impl Rng for Dice {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        for byte in out {
+            // xorshift64
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            *byte = (self.0 >> 24) as u8;
+        }
+    }
+}
+
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        None
+    }
+}
+
+macro_rules! ike_key {
+    ($name:literal) => {
+        PrivateKey::from_der(
+            include_bytes!(concat!("../../ike/tests/data/", $name, ".der")),
+            KeyLimits::default(),
+        )
+        .unwrap()
+    };
+}
+
+macro_rules! pki {
+    ($name:literal) => {
+        &include_bytes!(concat!("../../pki/tests/data/", $name))[..]
+    };
+}
+
+fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
+    RUSTCRYPTO.signing_key(key).unwrap()
+}
+
+/// Our own raw key, and the peer's.
+fn raw(own: &PrivateKey, peer: &PrivateKey) -> Keys {
+    let peer = PeerProof::Raw(signing(peer).public_key().clone());
+    Keys { shared: None, own: Some(OwnProof::Raw(signing(own))), peer: Some(peer) }
+}
+
+fn cert(text: &[u8]) -> Vec<u8> {
+    pem::certificates(text).unwrap().remove(0)
+}
+
+/// A certificate of ours below the CA in the middle, and trust in the root.
+fn certified(own: &[u8], key: &[u8]) -> Keys {
+    let key = PrivateKey::from_der(pem::private_key(key).unwrap().expose(), KeyLimits::default()).unwrap();
+    let chain = [cert(own), cert(pki!("sub.pem"))];
+    let own = LocalCert::new(&[&chain[0], &chain[1]], signing(&key), KeyLimits::default()).unwrap();
+    let mut store = TrustStore::new(StoreLimits::default());
+    store.add_root(&cert(pki!("root.pem"))).unwrap();
+    let options = Options { revocation: Revocation::Relaxed, ..Options::default() };
+    let authorities = Authorities::new(store, options, &Providers(&LIST));
+    Keys {
+        shared: None,
+        own: Some(OwnProof::Certificate(own)),
+        peer: Some(PeerProof::Certificate(authorities)),
+    }
+}
+
+struct Side {
+    endpoint: Endpoint,
+    keys: ConnectionKeys,
+    dice: Dice,
+    unix_time: u64,
+    told: Vec<Event>,
+}
+
+impl Side {
+    fn new(number: u8, ids: (&str, &str), keys: Keys, unix_time: u64) -> Self {
+        let local =
+            LocalAuth { id: Some(Identity::Fqdn(ids.0.into())), method: LocalMethod::Certificate(vec![]) };
+        let remote = RemoteAuth {
+            id: IdPattern::Exactly(Identity::Fqdn(ids.1.into())),
+            method: RemoteMethod::Certificate("peer".into()),
+        };
+        let mut connection = Connection::new("peer", local, remote);
+        let only = |number: u8| vec![AddrPattern::Range(AddrRange::single([192, 0, 2, number].into()))];
+        (connection.local_addrs, connection.remote_addrs) = (only(number), only(3 - number));
+        connection.children = vec![Arc::new(Child::new("all"))];
+        let mut all = ConnectionKeys::new();
+        all.insert("peer", keys);
+        let endpoint = Endpoint::new(Datapath::new(Config::server(1)), Settings::DEVICE);
+        let mut side = Self { endpoint, keys: all, dice: Dice(number.into()), unix_time, told: vec![] };
+        side.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means).unwrap());
+        side
+    }
+
+    fn act<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
+        let mut means = Means {
+            now: Instant::from_secs(1_000),
+            unix_time: self.unix_time,
+            rng: &mut self.dice,
+            providers: &Providers(&LIST),
+            credentials: &self.keys,
+            routes: &NoRoutes,
+        };
+        let done = act(&mut self.endpoint, &mut means);
+        let notices = std::iter::from_fn(|| self.endpoint.next_notice());
+        self.told.extend(notices.filter_map(|notice| match notice {
+            Notice::Ike(event) => Some(event),
+            _ => None,
+        }));
+        done
+    }
+
+    fn is_up(&self) -> bool {
+        self.told.iter().any(|event| matches!(event, Event::ChildUp(_)))
+    }
+}
+
+/// Lets the first side begin, and hands messages to and fro.
+fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
+    a.act(|endpoint, means| {
+        let (connection, child) = endpoint.configured("all").unwrap();
+        endpoint.initiate(&connection, child.as_ref(), means).unwrap();
+    });
+    for _ in 0..10 {
+        for _ in 0..2 {
+            while let Some(mut transmit) = a.endpoint.next_transmit() {
+                let path = Path { local: transmit.path.remote, remote: transmit.path.local };
+                b.act(|endpoint, means| endpoint.receive_ike(&mut transmit.message, path, means));
+            }
+            core::mem::swap(&mut a, &mut b);
+        }
+    }
+    (a, b)
+}
+
+fn pair(keys: (Keys, Keys), ids: (&str, &str), times: (u64, u64)) -> (Side, Side) {
+    let (one, other) = keys;
+    talk(Side::new(1, ids, one, times.0), Side::new(2, (ids.1, ids.0), other, times.1))
+}
+
+#[test]
+fn raw_keys_prove_who_each_side_is() {
+    let keys = [ike_key!("ed25519"), ike_key!("p256"), ike_key!("rsa")];
+    for (at, key) in keys.iter().enumerate() {
+        let other = &keys[(at + 1) % keys.len()];
+        // Neither needs to know the time.
+        let (a, b) = pair((raw(key, other), raw(other, key)), ("left", "right"), (0, 0));
+        assert!(a.is_up() && b.is_up(), "{at}: {:?} {:?}", a.told, b.told);
+    }
+}
+
+#[test]
+fn another_key_is_refused_by_either_side() {
+    let (ours, theirs, other) = (ike_key!("ed25519"), ike_key!("p256"), ike_key!("p384"));
+    let is_refused = |side: &Side| side.told.iter().any(|event| matches!(event, Event::Fault { .. }));
+    let (a, _) = pair((raw(&ours, &other), raw(&theirs, &ours)), ("left", "right"), (0, 0));
+    assert!(!a.is_up() && is_refused(&a), "{:?}", a.told);
+    let (a, b) = pair((raw(&ours, &theirs), raw(&theirs, &other)), ("left", "right"), (0, 0));
+    assert!(!a.is_up() && !b.is_up() && is_refused(&b), "{:?}", b.told);
+    let nothing = Keys { peer: None, ..raw(&theirs, &ours) };
+    let (_, b) = pair((raw(&ours, &theirs), nothing), ("left", "right"), (0, 0));
+    assert_eq!(b.keys.take_refusal(), Some(Refusal::NoKey));
+    assert_eq!(b.keys.take_refusal(), None);
+}
+
+#[test]
+fn certificates_prove_who_each_side_is() {
+    let keys =
+        || (certified(pki!("moon.pem"), pki!("moon.key")), certified(pki!("sun.pem"), pki!("sun.key")));
+    let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, NEW_YEAR));
+    assert!(a.is_up() && b.is_up(), "{:?} {:?}", a.told, b.told);
+    // Who does not know the time believes no certificate.
+    let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, 0));
+    assert!(!a.is_up() && !b.is_up());
+    assert_eq!(b.keys.take_refusal(), Some(Refusal::Certificate(CertFault::NotYetValid)));
+    // A certificate does not make somebody else of its owner.
+    let (a, b) = pair(keys(), ("mars.casemate.test", SUN), (NEW_YEAR, NEW_YEAR));
+    assert!(!a.is_up() && !b.is_up());
+    assert_eq!(b.keys.take_refusal(), Some(Refusal::OtherName));
+}

@@ -1,0 +1,71 @@
+//! A client of a device's web server: every byte of the page compared.
+
+use crate::tcp::connect;
+use casemate_interop::{Error, PAGE, Result};
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::time::Instant;
+
+const PORT: u16 = 80;
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: device\r\n\r\n";
+/// Connections at once when requests are counted.
+const CONNECTIONS: usize = 4;
+
+/// Fetches the page so many times over one connection.
+pub(crate) fn fetch(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
+    let start = Instant::now();
+    let mut client = Client::connect(from, to)?;
+    (0..times).try_for_each(|_| client.request())?;
+    let bytes = PAGE.len().saturating_mul(times);
+    Ok(format!("{bytes} bytes in {:.1} ms", start.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Fetches the page again and again over connections that stay; says how often in a second.
+pub(crate) fn requests(from: IpAddr, to: IpAddr, seconds: &str) -> Result<String> {
+    let seconds: f64 = seconds.parse().map_err(Error::in_front(seconds))?;
+    let mut clients = (0..CONNECTIONS).map(|_| Client::connect(from, to)).collect::<Result<Vec<Client>>>()?;
+    let (start, mut count) = (Instant::now(), 0u32);
+    while start.elapsed().as_secs_f64() < seconds {
+        // All are asked before the first answer is awaited.
+        clients.iter_mut().try_for_each(Client::ask)?;
+        clients.iter_mut().try_for_each(Client::take)?;
+        count = count.saturating_add(CONNECTIONS as u32);
+    }
+    Ok(format!("{}", f64::from(count) / start.elapsed().as_secs_f64()))
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(from: IpAddr, to: IpAddr) -> Result<Self> {
+        let stream = connect(from, to, PORT).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        stream.map(Self).map_err(Error::in_front("connection"))
+    }
+
+    fn request(&mut self) -> Result<()> {
+        self.ask()?;
+        self.take()
+    }
+
+    fn ask(&mut self) -> Result<()> {
+        self.0.write_all(REQUEST).map_err(Error::in_front("request"))
+    }
+
+    fn take(&mut self) -> Result<()> {
+        let mut answer = Vec::with_capacity(8_192);
+        let mut part = [0; 8_192];
+        loop {
+            let len = self.0.read(&mut part).map_err(Error::in_front("answer"))?;
+            if len == 0 {
+                return Err(Error::new(format!("the connection ended after {} bytes", answer.len())));
+            }
+            answer.extend_from_slice(part.get(..len).unwrap_or_default());
+            let Some(head) = answer.windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+            let body = answer.get(head.saturating_add(4)..).unwrap_or_default();
+            if body.len() >= PAGE.len() {
+                let is_right = answer.starts_with(b"HTTP/1.1 200 OK\r\n") && body == PAGE;
+                return if is_right { Ok(()) } else { Err(Error::new("what came is not the page")) };
+            }
+        }
+    }
+}

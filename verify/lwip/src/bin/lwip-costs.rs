@@ -1,0 +1,188 @@
+//! What Casemate costs lwIP (`cargo xtask bench --lwip`): instructions where nothing is protected, which are the same in every
+//! run, and what goes through where everything is. Two of the example's programs, with a Unix socket as their link.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a measurement may fail")]
+
+use casemate_lwip_tests::program::{self, Build, VERSIONS, Watch};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// An unprotected host's cost, in percent, that nobody minds.
+const MOST_IDLE: f64 = 3.0;
+/// The least that goes through protected, in percent of plain lwIP's.
+const LEAST_PROTECTED: f64 = 60.0;
+
+/// Transport mode leaves segments of 1,426 bytes; plain lwIP's are made as long by its MTU.
+const PLAIN: [&str; 3] = ["--plain", "--mtu", "1466"];
+const PLACES: [(&str, &[&str]); 2] = [("inside IP", &[]), ("below IP", &["--below"])];
+
+const NOTHING: [&str; 2] =
+    ["address 192.0.2.1/24\nunmatched bypass\n", "address 192.0.2.2/24\nunmatched bypass\n"];
+
+/// Everything between the two in ESP.
+fn everything() -> [String; 2] {
+    let host = |own: &str, peer: &str, spis: (u32, u32)| {
+        let key = |spi: u32| format!("suite aes128gcm16 encryption-key {}", format!("{spi:02x}").repeat(20));
+        format!(
+            "address {own}/24\nhousekeeping\n\
+             sa out esp transport src {own} dst {peer} spi {} {}\nsa in esp transport src {peer} dst {own} spi {} window 64 {}\n\
+             policy out src {own} dst {peer} priority 10 protect esp transport\n\
+             policy in src {peer} dst {own} priority 10 protect esp transport\n",
+            spis.0,
+            key(spis.0),
+            spis.1,
+            key(spis.1),
+        )
+    };
+    [host("192.0.2.1", "192.0.2.2", (17, 18)), host("192.0.2.2", "192.0.2.1", (18, 17))]
+}
+
+/// A running program.
+struct Host {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Host {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut host = Self { child, orders, answers };
+        host.answer();
+        host
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim_end().strip_prefix("0 ").unwrap_or_else(|| panic!("the program says `{line}`")).into()
+    }
+
+    fn order(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        self.answer()
+    }
+
+    /// Seconds of processor time so far (proc(5): fields 14 and 15, in hundredths).
+    fn seconds(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let after_name = stat.rsplit(')').next().unwrap();
+        after_name
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<f64>().unwrap() / 100.0)
+            .sum()
+    }
+
+    fn end(self) {
+        let Self { mut child, orders, .. } = self;
+        drop(orders);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// Two hosts, the first of them started by `runner`.
+fn pair(
+    program: &Path,
+    directory: &Path,
+    runner: &[&str],
+    options: &[&str],
+    configs: [&str; 2],
+) -> [Host; 2] {
+    let start = |own: usize, runner: &[&str]| {
+        let paths = [directory.join("first"), directory.join("second")];
+        let [first, second] = &paths;
+        let (socket, peer) = if own == 0 { (first, second) } else { (second, first) };
+        let config = directory.join(format!("config-{own}"));
+        fs::write(&config, if own == 0 { configs[0] } else { configs[1] }).unwrap();
+        let _ = fs::remove_file(socket);
+        let mut command = match runner.split_first() {
+            None => Command::new(program),
+            Some((runner, options)) => {
+                let mut command = Command::new(runner);
+                command.args(options).arg(program);
+                command
+            }
+        };
+        command.arg("--console").arg("--config").arg(config).arg("--unix").arg(socket).arg(peer);
+        command.args(["--mac", &format!("02:00:00:00:00:0{}", own + 1)]).args(options);
+        Host::start(command)
+    };
+    let second = start(1, &[]);
+    [start(0, runner), second]
+}
+
+/// Instructions of a host that does this.
+fn instructions(program: &Path, directory: &Path, options: &[&str], order: &str) -> f64 {
+    let log = directory.join("log");
+    let log_option = format!("--log-file={}", log.display());
+    let valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", &log_option];
+    let [mut first, second] = pair(program, directory, &valgrind, options, NOTHING);
+    first.order(order);
+    first.end();
+    second.end();
+    let said = fs::read_to_string(log).unwrap();
+    said.rsplit("Collected : ").next().unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Instructions for a ping and its answer, and for a kilobyte there and back by TCP.
+fn idle_costs(program: &Path, directory: &Path, options: &[&str]) -> [f64; 2] {
+    let between = |few: &str, many: &str, count: f64| {
+        let cost = |order: &str| instructions(program, directory, options, order);
+        (cost(many) - cost(few)) / count
+    };
+    [
+        between("ping 192.0.2.1 192.0.2.2 100", "ping 192.0.2.1 192.0.2.2 100-500", 400.0),
+        between("tcp 192.0.2.1 192.0.2.2 200000", "tcp 192.0.2.1 192.0.2.2 2200000", 2_000.0),
+    ]
+}
+
+/// Megabits a second, and megabytes for each second that the processors worked.
+fn throughput(program: &Path, directory: &Path, options: &[&str], configs: [&str; 2]) -> [f64; 2] {
+    let [mut first, second] = pair(program, directory, &[], options, configs);
+    let before = first.seconds() + second.seconds();
+    let said = first.order("iperf 192.0.2.2");
+    let worked = first.seconds() + second.seconds() - before;
+    let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+    let (bytes, ms) = (numbers.next().unwrap(), numbers.next().unwrap());
+    first.end();
+    second.end();
+    [bytes * 8.0 / ms / 1e3, bytes / 1e6 / worked]
+}
+
+fn main() {
+    let build = Build { version: VERSIONS[1], is_threaded: false, watch: Watch::Nobody };
+    let program: PathBuf = program::build(build).unwrap_or_else(|why| panic!("{why}"));
+    let directory = std::env::temp_dir().join(format!("casemate-lwip-costs-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    println!("No SA, no policy: instructions of one host, in percent of plain lwIP's");
+    let plain = idle_costs(&program, &directory, &["--plain"]);
+    let mut is_good = true;
+    for (place, options) in PLACES {
+        let costs = idle_costs(&program, &directory, options);
+        let more = [0, 1].map(|what| (costs[what] / plain[what] - 1.0) * 100.0);
+        println!(
+            "  {place}: ping {:+.2} % of {:.0}, TCP {:+.2} % of {:.0} a kilobyte",
+            more[0], plain[0], more[1], plain[1]
+        );
+        is_good &= more.iter().all(|more| *more <= MOST_IDLE);
+    }
+    println!("AES-128-GCM, transport mode, segments of the same length: throughput");
+    let plain = throughput(&program, &directory, &PLAIN, NOTHING);
+    println!("  plain: {:.0} Mbit/s, {:.0} megabytes a second of processor time", plain[0], plain[1]);
+    let [first, second] = everything();
+    for (place, options) in PLACES {
+        let found = throughput(&program, &directory, options, [&first, &second]);
+        let part = [0, 1].map(|what| found[what] / plain[what] * 100.0);
+        println!(
+            "  {place}: {:.0} Mbit/s ({:.0} %), {:.0} megabytes ({:.0} %)",
+            found[0], part[0], found[1], part[1]
+        );
+        is_good &= part[1] >= LEAST_PROTECTED;
+    }
+    let _ = fs::remove_dir_all(&directory);
+    println!("{}", if is_good { "within the goals" } else { "outside of the goals: 3 % and 60 %" });
+}

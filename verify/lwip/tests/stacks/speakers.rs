@@ -1,0 +1,309 @@
+//! Both ends with IKE.
+
+use crate::pair::with_builds;
+use crate::peer::{ETHERNET, Peer, Seen};
+use crate::specs::LIMITS;
+use casemate::{Authorities, ConnectionKeys, Notice, OwnProof, PeerProof, housekeeping};
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, SigningKey};
+use casemate_datapath::{Config, Datapath};
+use casemate_datapath_tests::{Ends, packets};
+use casemate_ike::Event;
+use casemate_ike::config::{
+    AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
+    RemoteMethod,
+};
+use casemate_lwip_tests::program::{Build, VERSIONS};
+use casemate_lwip_tests::{Host, Place, Setup};
+use casemate_pki::{LocalCert, Options, StoreLimits, TrustStore, pem};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::AddrRange;
+use casemate_smoltcp::{IkeSockets, Keys};
+use casemate_wire::udp::Udp;
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Tables with IKE, and memory enough for them.
+const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 2 reassemblies 2 reassembly-bytes 10000 ike-sas 4 ike-children 2\n";
+const MEMORY: usize = 400_000;
+/// The first of January 2027, when the certificates are valid.
+const NEW_YEAR: u64 = 1_798_761_600;
+/// A directory of the project.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// How both prove who they are: lwIP by the first of what there are two of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Auth {
+    Shared,
+    /// Ed25519 and ECDSA on P-256.
+    Raw,
+    /// Ed25519 and ECDSA on P-384.
+    Certificates,
+}
+
+/// What both agree on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) version: u8,
+    pub(crate) mode: ChildMode,
+    pub(crate) auth: Auth,
+    pub(crate) encap: bool,
+    /// Words more for lwIP's connection.
+    pub(crate) words: &'static str,
+}
+
+impl Wanted {
+    pub(crate) const PLAIN: Self =
+        Self { version: 4, mode: ChildMode::Tunnel, auth: Auth::Shared, encap: false, words: "" };
+
+    /// lwIP's identity and the peer's.
+    const fn names(&self) -> (&'static str, &'static str) {
+        match self.auth {
+            Auth::Certificates => ("moon.casemate.test", "sun.casemate.test"),
+            Auth::Shared | Auth::Raw => ("lwip.casemate.test", "smoltcp.casemate.test"),
+        }
+    }
+
+    pub(crate) fn ends(&self) -> (IpAddr, IpAddr) {
+        Ends::transport(self.version).outer
+    }
+
+    /// The order that makes lwIP's connection.
+    fn order(&self, directory: &Path) -> String {
+        let ((peer, own), (own_name, peer_name)) = (self.ends(), self.names());
+        let mode = if self.mode == ChildMode::Tunnel { "tunnel" } else { "transport" };
+        let data = |path: &str| format!("{ROOT}/core/{path}");
+        let auth = match self.auth {
+            Auth::Shared => "psk secret known-to-both-and-long-enough".into(),
+            Auth::Raw => {
+                let path = directory.join("peer-key");
+                std::fs::write(&path, raw_key("p256").public_key().spki()).unwrap();
+                format!("raw key {} peer-key {}", data("ike/tests/data/ed25519.der"), path.display())
+            }
+            Auth::Certificates => {
+                let path = directory.join("chain");
+                let chain = ["moon", "sub"].map(|name| pki(&format!("{name}.pem"))).concat();
+                std::fs::write(&path, chain).unwrap();
+                let (key, root) = (data("pki/tests/data/moon.key"), data("pki/tests/data/root.pem"));
+                format!("cert key {key} certs {} cas {root}", path.display())
+            }
+        };
+        let encap = if self.encap { "encap" } else { "" };
+        format!(
+            "ike peer local {own} remote {peer} local-id {own_name} remote-id {peer_name} {auth} {mode} {encap} {}",
+            self.words
+        )
+    }
+
+    /// The same, seen from the other side.
+    fn connection(&self) -> Connection {
+        let ((own, peer), (peer_name, own_name)) = (self.ends(), self.names());
+        let (local, remote) = match self.auth {
+            Auth::Shared => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
+            _ => (LocalMethod::Certificate(vec![]), RemoteMethod::Certificate("lwip".into())),
+        };
+        let id = |name: &str| Identity::Fqdn(name.into());
+        let local = LocalAuth { id: Some(id(own_name)), method: local };
+        let remote = RemoteAuth { id: IdPattern::Exactly(id(peer_name)), method: remote };
+        let mut connection = Connection::new("lwip", local, remote);
+        let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
+        (connection.local_addrs, connection.remote_addrs) = (only(own), only(peer));
+        connection.force_encap = self.encap;
+        connection.children = vec![Arc::new(Child { mode: self.mode, ..Child::new("all") })];
+        connection
+    }
+
+    /// What the other side proves itself with.
+    fn keys(&self) -> casemate::Keys {
+        let secret = SecretBytes::new(b"known-to-both-and-long-enough");
+        let (own, peer) = match self.auth {
+            Auth::Shared => (None, None),
+            Auth::Raw => {
+                let peer = raw_key("ed25519").public_key().clone();
+                (Some(OwnProof::Raw(raw_key("p256"))), Some(PeerProof::Raw(peer)))
+            }
+            Auth::Certificates => {
+                let key = pem::private_key(&pki("sun.key")).unwrap();
+                let chain = ["sun.pem", "sub.pem"].map(|name| certificate(&pki(name)));
+                let chain = [&*chain[0], &*chain[1]];
+                let own = LocalCert::new(&chain, signing_key(key.expose()), KeyLimits::default()).unwrap();
+                let mut store = TrustStore::new(StoreLimits::default());
+                store.add_root(&certificate(&pki("root.pem"))).unwrap();
+                let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+                let authorities = Authorities::new(store, Options::default(), &Providers(&list));
+                (Some(OwnProof::Certificate(own)), Some(PeerProof::Certificate(authorities)))
+            }
+        };
+        casemate::Keys { shared: Some(secret), own, peer }
+    }
+}
+
+fn pki(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{ROOT}/core/pki/tests/data/{name}")).unwrap()
+}
+
+fn certificate(text: &[u8]) -> Vec<u8> {
+    pem::certificates(text).unwrap().remove(0)
+}
+
+fn signing_key(der: &[u8]) -> Box<dyn SigningKey> {
+    RUSTCRYPTO.signing_key(&PrivateKey::from_der(der, KeyLimits::default()).unwrap()).unwrap()
+}
+
+fn raw_key(name: &str) -> Box<dyn SigningKey> {
+    signing_key(&std::fs::read(format!("{ROOT}/core/ike/tests/data/{name}.der")).unwrap())
+}
+
+/// lwIP and the peer, which speak IKE.
+pub(crate) struct Speakers {
+    pub(crate) lwip: Host,
+    pub(crate) peer: Peer,
+    ike: IkeSockets,
+    pub(crate) seen: Seen,
+    pub(crate) told: Vec<Event>,
+    /// The peer's address, then lwIP's.
+    pub(crate) ends: (IpAddr, IpAddr),
+}
+
+impl Speakers {
+    pub(crate) fn new(program: &Path, place: Place, wanted: Wanted, memory: usize) -> Result<Self, String> {
+        let (mut lwip, wire) = Host::start(program, Setup { memory, place, config: CONFIG })?;
+        let ends = wanted.ends();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("casemate-lwip-ike-{}-{count}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let orders = [
+            "housekeeping".into(),
+            format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),
+            format!("clock {NEW_YEAR}"),
+            wanted.order(&directory),
+        ];
+        for order in orders {
+            lwip.order(&order).map_err(|error| format!("{order}: {error}"))?;
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(9) });
+        housekeeping(&mut datapath).unwrap();
+        let len = if ends.0.is_ipv4() { 24 } else { 64 };
+        let (mut peer, seen) = Peer::new(wire, datapath, &[(ends.0, len)], ends.1);
+        let mut keys = ConnectionKeys::new();
+        keys.insert("lwip", wanted.keys());
+        let keys =
+            Keys { providers: vec![&RUSTCRYPTO], credentials: Box::new(keys), unix_time_at_origin: NEW_YEAR };
+        let ike = IkeSockets::new(&mut peer.device, &mut peer.sockets, keys);
+        let now = peer.now();
+        ike.with(now, &peer.interface, &mut peer.device, |endpoint, means| {
+            endpoint.configure(vec![Arc::new(wanted.connection())], &[], means).unwrap();
+        });
+        Ok(Self { lwip, peer, ike, seen, told: vec![], ends })
+    }
+
+    /// Lets the peer work; whether it had something to do.
+    pub(crate) fn poll(&mut self) -> bool {
+        let was_busy = self.peer.poll();
+        let now = self.peer.now();
+        let Self { peer: Peer { device, interface, sockets, .. }, ike, told, .. } = self;
+        ike.serve(now, interface, device, sockets, |notice| {
+            if let Notice::Ike(event) = notice {
+                told.push(event);
+            }
+        });
+        was_busy
+    }
+
+    /// Lets both work until `done` says so.
+    pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            if start.elapsed() > PATIENCE {
+                let (events, faults) = (self.lwip.order("events"), self.lwip.order("faults"));
+                panic!("{what}: not done; {:?}; lwIP: {events:?} {faults:?}", self.told);
+            }
+            if !self.poll() {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        }
+    }
+
+    /// How many Child SAs lwIP has.
+    pub(crate) fn children(&mut self) -> usize {
+        self.lwip.order("children peer/all").unwrap().parse().unwrap()
+    }
+
+    /// The peer begins.
+    pub(crate) fn initiate(&mut self) {
+        let now = self.peer.now();
+        self.ike.with(now, &self.peer.interface, &mut self.peer.device, |endpoint, means| {
+            let (connection, child) = endpoint.configured("all").unwrap();
+            endpoint.initiate(&connection, child.as_ref(), means).unwrap();
+        });
+    }
+
+    /// The peer puts others in the place of its SAs.
+    pub(crate) fn rekey(&mut self) {
+        let now = self.peer.now();
+        self.ike.with(now, &self.peer.interface, &mut self.peer.device, |endpoint, means| {
+            let named = endpoint.named("all");
+            named.children.iter().for_each(|child| assert!(endpoint.rekey_child(*child, means)));
+            let named = endpoint.named("lwip");
+            named.ikes.iter().for_each(|ike| assert!(endpoint.rekey(*ike, means)));
+        });
+    }
+
+    /// Puts a datagram on the wire to lwIP, as if from the peer.
+    pub(crate) fn inject(&mut self, port: u16, data: &[u8]) {
+        let (from, to) = self.ends;
+        let mut packet = packets::udp(from, to, (port, port), data, false);
+        if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
+            Udp::parse(&mut packet[40..]).unwrap().fill_checksum_v6(from, to);
+        }
+        let kind = if from.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xDD] };
+        let frame = [&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 1], &kind, &packet].concat();
+        self.peer.device.device_mut().send(frame);
+    }
+
+    /// IKE messages on their way to lwIP so far: port and data. They are forgotten.
+    pub(crate) fn messages(&self) -> Vec<(u16, Vec<u8>)> {
+        let headers = if self.ends.0.is_ipv4() { 20 } else { 40 };
+        let to_lwip = |frame: &Vec<u8>| frame[..6] == [2, 0, 0, 0, 0, 2];
+        let frames = self.seen.take().into_iter().filter(to_lwip);
+        let datagrams = frames.filter_map(|frame| {
+            let datagram = frame.get(ETHERNET + headers..)?.to_vec();
+            let port = u16::from_be_bytes([datagram[2], datagram[3]]);
+            [500, 4500].contains(&port).then(|| (port, datagram[8..].to_vec()))
+        });
+        datagrams.collect()
+    }
+}
+
+/// Runs a test with every version of lwIP, for each case; in both places by turns.
+pub(crate) fn with_speakers(cases: &[Wanted], test: impl Fn(Wanted, &mut Speakers)) {
+    with_speakers_of(&VERSIONS.map(Build::checked), cases, test);
+}
+
+/// The same with these programs.
+pub(crate) fn with_speakers_of(builds: &[Build], cases: &[Wanted], test: impl Fn(Wanted, &mut Speakers)) {
+    let places = Cell::new([Place::Inside, Place::Below]);
+    let next_place = || {
+        let [place, other] = places.get();
+        places.set([other, place]);
+        place
+    };
+    with_builds(builds, |program| {
+        for wanted in cases {
+            let mut speakers = Speakers::new(program, next_place(), *wanted, MEMORY).unwrap();
+            test(*wanted, &mut speakers);
+            speakers.lwip.end();
+        }
+        // The next program begins in the other place.
+        if cases.len().is_multiple_of(2) {
+            next_place();
+        }
+    });
+}

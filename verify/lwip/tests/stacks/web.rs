@@ -1,0 +1,88 @@
+//! lwIP's web server and iperf server, behind Casemate.
+
+use crate::pair::{Pair, with_each};
+use crate::specs::Case;
+use casemate_datapath_tests::Ends;
+use casemate_sa::Mode;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp;
+use smoltcp::wire::IpAddress;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// lwIP's web server, and its iperf server.
+pub(crate) const WEB: u16 = 80;
+const IPERF: u16 = 5_001;
+
+/// A few ways to protect a connection.
+pub(crate) fn few() -> Vec<Case> {
+    vec![
+        Case::esp(Ends::transport(4), Mode::Transport),
+        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        Case::ah(Ends::transport(6), Mode::Transport),
+    ]
+}
+
+/// A connection of the peer's to a port of lwIP's, each from another port: lwIP remembers those that it closed first.
+fn connect(pair: &mut Pair, port: u16) -> SocketHandle {
+    static NEXT: AtomicU16 = AtomicU16::new(4_000);
+    let from = NEXT.fetch_add(1, Ordering::Relaxed);
+    let (own, other) = pair.inner;
+    let handle = pair.peer.tcp();
+    let context = pair.peer.interface.context();
+    let socket = pair.peer.sockets.get_mut::<tcp::Socket>(handle);
+    socket.connect(context, (IpAddress::from(other), port), (IpAddress::from(own), from)).unwrap();
+    handle
+}
+
+/// What a server says to a request until it closes.
+pub(crate) fn fetch(pair: &mut Pair, port: u16) -> String {
+    let handle = connect(pair, port);
+    let (mut asked, mut page) = (false, Vec::new());
+    pair.run("a page", |peer| {
+        let socket = peer.sockets.get_mut::<tcp::Socket>(handle);
+        if socket.can_send() && !asked {
+            socket.send_slice(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            asked = true;
+        }
+        if socket.can_recv() {
+            socket.recv(|part| (part.len(), page.extend_from_slice(part))).unwrap();
+        }
+        asked && !page.is_empty() && !socket.may_recv()
+    });
+    pair.peer.sockets.get_mut::<tcp::Socket>(handle).close();
+    String::from_utf8(page).unwrap()
+}
+
+#[test]
+fn the_web_server_serves_its_page() {
+    with_each(few(), |case, pair| {
+        for _ in 0..3 {
+            let page = fetch(pair, WEB);
+            assert!(page.starts_with("HTTP/1.0 200 OK\r\n"), "{}: {page}", case.name());
+            assert!(page.contains("lwIP - A Lightweight TCP/IP Stack") && page.contains("</html>"), "{page}");
+        }
+        assert_eq!(pair.seen.protocols(), [case.protocol]);
+    });
+}
+
+/// Two megabytes as iperf sends them, after the header of 24 bytes that says "only you receive".
+#[test]
+fn the_iperf_server_takes_what_comes() {
+    const BYTES: usize = 2_000_000;
+    with_each(few(), |case, pair| {
+        let handle = connect(pair, IPERF);
+        let data: Vec<u8> = (0..BYTES).map(|at| if at < 24 { 0 } else { b'0' + (at % 10) as u8 }).collect();
+        let mut sent = 0;
+        pair.run(&case.name(), |peer| {
+            let socket = peer.sockets.get_mut::<tcp::Socket>(handle);
+            if socket.can_send() {
+                sent += socket.send_slice(&data[sent..]).unwrap();
+            }
+            sent == BYTES && socket.send_queue() == 0
+        });
+        pair.peer.sockets.get_mut::<tcp::Socket>(handle).close();
+        pair.run("the end", |peer| !peer.sockets.get_mut::<tcp::Socket>(handle).is_active());
+        assert_eq!(pair.lwip_drops(), "nothing dropped");
+        assert_eq!(pair.seen.protocols(), [case.protocol]);
+    });
+}
