@@ -19,7 +19,7 @@
 //! **The system below** is a [`Transport`]: memory, and a way to wake the other side. Linux has one in `adapters/shm`; on a
 //! microkernel it is a dataspace and a signal. That the other side has ended is for the system to find out and to tell.
 //!
-//! `no_std`, without unsafe code, without dependencies.
+//! `no_std`, without unsafe code, without dependencies; for processors with atomics of 64 bits.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
