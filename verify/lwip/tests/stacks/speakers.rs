@@ -296,7 +296,7 @@ pub(crate) fn with_speakers(cases: &[Wanted], test: impl Fn(Wanted, &mut Speaker
             speakers.lwip.end();
         }
         // The other version begins in the other place.
-        if cases.len() % 2 == 0 {
+        if cases.len().is_multiple_of(2) {
             next_place();
         }
     });
