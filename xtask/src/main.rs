@@ -42,7 +42,7 @@ const TASKS: &[Task] = &[
     Task { name: "layers", arguments: "", about: layers::ABOUT, run: layers::run },
     Task { name: "lines", arguments: "", about: lines::ABOUT, run: lines::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
-    Task { name: "lwip", arguments: "", about: lwip::ABOUT, run: lwip::run },
+    Task { name: "lwip", arguments: "[--example]", about: lwip::ABOUT, run: lwip::run },
     Task { name: "no-std", arguments: "[--board NAME]", about: no_std::ABOUT, run: no_std::run },
     Task {
         name: "sizes",
@@ -60,7 +60,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        arguments: "[--handshakes] [OPTIONS] [FILTER...]",
+        arguments: "[--handshakes | --lwip] [OPTIONS] [FILTER...]",
         about: bench::ABOUT,
         run: bench::run,
     },
