@@ -82,6 +82,8 @@ int link_open_unix(const char *own, const char *peer)
         || bind(fd, (struct sockaddr *)&here, sizeof(here)) != 0) {
         return -1;
     }
+    /* It may not be there yet: then the first frame tries again. */
+    (void)connect(fd, (struct sockaddr *)&other_end, sizeof(other_end));
     return fd;
 }
 
