@@ -13,7 +13,7 @@ Casemate inside IP or below it), --peer kernel a second kernel, which checks the
 With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
 interop --strongswan rekey child`. In the cases `kernel/...` strongSwan is in a guest and has the ESP and AH of its kernel.
 Options there: --esp libipsec|kernel for those without a guest or those with one, --list, --only PATTERN, --jobs N, --keep
-DIR for the files of all cases, --json, --left smoltcp for a device in Casemate's place, --left firmware for the machine
+DIR for the files of all cases, --json, --left smoltcp or --left lwip for a device in Casemate's place, --left firmware for the machine
 without an operating system, and --left strongswan for a second strongSwan.
 The Debian packages that both need are installed by `cargo xtask test`.";
 
@@ -46,6 +46,12 @@ pub(crate) const MATRICES: &[Matrix] = &[
     Matrix {
         stage: "test: strongSwan matrix, smoltcp",
         arguments: &["--strongswan", "--left", "smoltcp"],
+        packages: &[NETWORK, STRONGSWAN, GUEST],
+        needs_root: true,
+    },
+    Matrix {
+        stage: "test: strongSwan matrix, lwIP",
+        arguments: &["--strongswan", "--left", "lwip"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
     },

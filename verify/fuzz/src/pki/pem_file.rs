@@ -10,14 +10,19 @@ pub(crate) const TARGET: Target = Target {
     max_len: 4_000,
     run,
     seeds,
-    words: &["-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----", "-----BEGIN PRIVATE KEY-----"],
+    words: &[
+        "-----BEGIN CERTIFICATE-----",
+        "-----END CERTIFICATE-----",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PUBLIC KEY-----",
+    ],
 };
 
 fn run(bytes: &[u8]) {
     for found in [pem::certificates(bytes), pem::crls(bytes)] {
         assert!(found.is_err() || found.is_ok_and(|found| !found.is_empty()));
     }
-    let _ = pem::private_key(bytes);
+    let _ = (pem::private_key(bytes), pem::public_key(bytes));
 }
 
 fn seeds() -> Vec<Vec<u8>> {

@@ -7,6 +7,7 @@
 //!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost
 //!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request again and again, each with another SPI
 //!     probe tcp SRC DST BYTES     send bytes over TCP to an echo service and demand them back
+//!     probe site SRC DST TIMES    fetch the first page of lwIP's web server, over a connection each
 //!     probe page SRC DST TIMES    fetch a device's page over one connection, every byte compared
 //!     probe rate SRC DST SECONDS  fetch it all the time over four connections, say how often in a second
 //!     probe discard SRC DST BYTES   send bytes over TCP to a device's discard service
@@ -63,12 +64,13 @@ fn exchange(words: &[&str]) -> Result<String> {
             half_open::send(address(from)?, address(to)?, request, number(count)?)
         }
         ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
+        ["site", from, to, times] => page::visit(address(from)?, address(to)?, number(times)?),
         ["page", from, to, times] => page::fetch(address(from)?, address(to)?, number(times)?),
         ["rate", from, to, seconds] => page::requests(address(from)?, address(to)?, seconds),
         ["discard", from, to, bytes] => discard::send(address(from)?, address(to)?, number(bytes)?),
         _ => Err(Error::new(
             "usage: probe serve PORT | echo | ping SRC DST SIZE... | flow SRC DST | tcp SRC DST BYTES | \
-             page SRC DST TIMES | rate SRC DST SECONDS | discard SRC DST BYTES",
+             site SRC DST TIMES | page SRC DST TIMES | rate SRC DST SECONDS | discard SRC DST BYTES",
         )),
     }
 }

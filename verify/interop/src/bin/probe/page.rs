@@ -1,12 +1,15 @@
-//! A client of a device's web server: every byte of the page compared.
+//! A client of a device's web server: every byte of the page compared, where the page is ours.
 
-use crate::tcp::connect;
+use crate::tcp::{connect, connect_from};
 use casemate_interop::{Error, PAGE, Result};
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 const PORT: u16 = 80;
+/// Where our ports begin in connections that the server closes. It remembers each for minutes and lets none be used twice, which
+/// ports that the kernel draws by lot would be now and then.
+const FIRST_OF_OURS: u16 = 20_000;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: device\r\n\r\n";
 /// Connections at once when requests are counted.
 const CONNECTIONS: usize = 4;
@@ -18,6 +21,31 @@ pub(crate) fn fetch(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
     (0..times).try_for_each(|_| client.request())?;
     let bytes = PAGE.len().saturating_mul(times);
     Ok(format!("{bytes} bytes in {:.1} ms", start.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Fetches the first page of lwIP's web server, over a connection each time: it has to be the same each time.
+pub(crate) fn visit(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
+    let start = Instant::now();
+    let mut pages =
+        (FIRST_OF_OURS..).take(times).map(|port| visit_once((from, port).into(), (to, PORT).into()));
+    let first = pages.next().unwrap_or_else(|| Err(Error::new("no visit was asked for")))?;
+    for page in pages {
+        if page? != first {
+            return Err(Error::new("the page is another one than before"));
+        }
+    }
+    let bytes = first.len().saturating_mul(times);
+    Ok(format!("{bytes} bytes in {:.1} ms", start.elapsed().as_secs_f64() * 1e3))
+}
+
+fn visit_once(from: SocketAddr, to: SocketAddr) -> Result<Vec<u8>> {
+    let mut stream = connect_from(from, to).map_err(Error::in_front("connection"))?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").map_err(Error::in_front("request"))?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(Error::in_front("answer"))?;
+    let is_whole =
+        answer.starts_with(b"HTTP/1.0 200 OK\r\n") && answer.trim_ascii_end().ends_with(b"</html>");
+    if is_whole { Ok(answer) } else { Err(Error::new("what came is not a page, or not all of it")) }
 }
 
 /// Fetches the page again and again over connections that stay; says how often in a second.

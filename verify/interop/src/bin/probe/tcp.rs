@@ -9,9 +9,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection to a port, with limits for everything that may wait.
 pub(crate) fn connect(from: IpAddr, to: IpAddr, port: u16) -> std::io::Result<TcpStream> {
-    let to = SocketAddr::from((to, port));
+    connect_from((from, 0).into(), (to, port).into())
+}
+
+/// The same from a port of our choice.
+pub(crate) fn connect_from(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    socket.bind(&from.into())?;
     socket.connect_timeout(&to.into(), LIMIT)?;
     socket.set_read_timeout(Some(LIMIT))?;
     socket.set_write_timeout(Some(LIMIT))?;

@@ -5,6 +5,7 @@ use crate::casemate::Casemate;
 use crate::cases::Case;
 use crate::device::OnDevice;
 use crate::firmware::InFirmware;
+use crate::lwip::InLwip;
 use crate::options::{Left, Options};
 use crate::path::Path;
 use crate::peer::Peer;
@@ -117,8 +118,13 @@ impl<'o> Bench<'o> {
             }
             (Side::Left, Left::Smoltcp(program)) => {
                 let log = directory.join("device");
-                let place = Rc::new(OnTap::new(program.clone(), side, case.plan.between, log));
+                let place = Rc::new(OnTap::smoltcp(program.clone(), side, case.plan.between, log));
                 return Ok((place.clone(), Box::new(OnDevice::new(place, self.pki.clone(), files))));
+            }
+            (Side::Left, Left::Lwip(program)) => {
+                let place = Rc::new(OnTap::lwip(program.clone(), side, directory));
+                let role = case.plan.initiator == side;
+                return Ok((place.clone(), Box::new(InLwip::new(place, self.pki.clone(), (files, role)))));
             }
             (Side::Left, Left::Firmware(image)) => {
                 let place = Rc::new(OnQemu::new(image.clone(), side, &case.plan, files));

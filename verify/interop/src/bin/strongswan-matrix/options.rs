@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
 
-Usage: strongswan-matrix [--left casemate|smoltcp|firmware|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
+Usage: strongswan-matrix [--left casemate|smoltcp|lwip|firmware|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
                          [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
   --left smoltcp       a device in place of Casemate: smoltcp behind Casemate (the program casemate-device);
                        runs a choice of the cases, unless some are named
+  --left lwip          lwIP with Casemate in it (the example of adapters/lwip), with cases of its own
   --left firmware      the machine without an operating system (target/firmware/casemate-firmware), with cases of its own
   --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
   --casemate PROGRAM   the program to test (default: beside this one)
@@ -34,6 +35,8 @@ pub(crate) enum Left {
     Casemate(PathBuf),
     /// A device with smoltcp, by the program at this path.
     Smoltcp(PathBuf),
+    /// The example of adapters/lwip at this path.
+    Lwip(PathBuf),
     /// The machine without an operating system, by its image at this path.
     Firmware(PathBuf),
     /// A second strongSwan.
@@ -57,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) probe: PathBuf,
     /// The program `casemate-device`.
     device: PathBuf,
+    /// The example of adapters/lwip, with sanitizers.
+    lwip: PathBuf,
     /// The firmware's image.
     image: PathBuf,
     /// Where failed cases are kept.
@@ -83,6 +88,7 @@ impl Options {
             filters: Vec::new(),
             probe: beside.join("probe"),
             device: beside.join("casemate-device"),
+            lwip: beside.parent().unwrap_or(beside).join("lwip/casemate-lwip-2.2.1-memory"),
             image: beside.parent().unwrap_or(beside).join("firmware/casemate-firmware"),
             failures: cache.join("strongswan"),
             cache,
@@ -102,10 +108,11 @@ impl Options {
                 "--left" => match value()?.as_str() {
                     "strongswan" => self.left = Left::StrongSwan,
                     "smoltcp" => self.left = Left::Smoltcp(self.device.clone()),
+                    "lwip" => self.left = Left::Lwip(self.lwip.clone()),
                     "firmware" => self.left = Left::Firmware(self.image.clone()),
                     "casemate" => {}
                     other => {
-                        let wanted = "`casemate`, `smoltcp`, `firmware` or `strongswan`";
+                        let wanted = "`casemate`, `smoltcp`, `lwip`, `firmware` or `strongswan`";
                         return Err(Error::new(format!("--left: {wanted}, not `{other}`")));
                     }
                 },
@@ -137,7 +144,8 @@ impl Options {
         let is_meant = match self.left {
             Left::Casemate(_) | Left::StrongSwan => case.whom == Whom::Everybody,
             Left::Firmware(_) => case.whom == Whom::Firmware,
-            Left::Smoltcp(_) if self.names_cases() => case.whom != Whom::Firmware,
+            Left::Lwip(_) => case.whom == Whom::Lwip,
+            Left::Smoltcp(_) if self.names_cases() => matches!(case.whom, Whom::Everybody | Whom::Device),
             Left::Smoltcp(_) => case.is_for_devices(),
         };
         is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)

@@ -13,6 +13,10 @@ use std::sync::Mutex;
 pub(crate) enum Credential {
     /// A side's certificate and private key.
     Own(&'static str, Side),
+    /// A side's private key without its certificate.
+    PrivateKey(&'static str, Side),
+    /// A side's public key without its certificate.
+    PublicKey(&'static str, Side),
     /// The certificate of an authority that is trusted.
     Authority(&'static str),
     /// The certificate of an intermediate authority, to be sent along.
@@ -98,6 +102,18 @@ impl Pki {
                 let file = file_of(name, side);
                 copy(&self.directory.join(&file), &to.join("x509").join(&file))?;
                 copy(&self.key(&file), &to.join("private").join(&file))
+            }
+            Credential::PrivateKey(name, side) => {
+                self.make(name, Some(side))?;
+                let file = file_of(name, side);
+                copy(&self.key(&file), &to.join("private").join(&file))
+            }
+            Credential::PublicKey(name, side) => {
+                self.make(name, Some(side))?;
+                let (file, folder) = (file_of(name, side), to.join("pubkey"));
+                fs::create_dir_all(&folder).map_err(Error::in_front(folder.display()))?;
+                let key = self.key(&file).display().to_string();
+                self.pki(&["--pub", "--type", "priv", "--in", &key], &folder.join(&file))
             }
             Credential::Authority(name) => self.install_authority(name, &to.join("x509ca")),
             Credential::Intermediate(name) => self.install_authority(name, &to.join("x509")),

@@ -139,6 +139,12 @@ fn constraint(auth: &str) -> String {
 /// A tunnel between sides with certificates, which both trust `authority`.
 pub(super) fn certified(initiator: Side, names: [&'static str; 2], authority: &'static str) -> Plan {
     let mut plan = Plan::new(initiator);
+    certify(&mut plan, names, authority);
+    plan
+}
+
+/// Both sides sign, and believe each other's certificates.
+pub(super) fn certify(plan: &mut Plan, names: [&'static str; 2], authority: &'static str) {
     for (side, name) in Side::BOTH.into_iter().zip(names) {
         plan.without(side, "secrets.ike-t");
         plan.connection_of(side, "local.auth", "pubkey");
@@ -147,7 +153,19 @@ pub(super) fn certified(initiator: Side, names: [&'static str; 2], authority: &'
         plan.credential(side, Credential::Own(name, side));
         plan.credential(side, Credential::Authority(authority));
     }
-    plan
+}
+
+/// Both sides sign with the key of this name, and have the other's public key.
+pub(super) fn know_each_other(plan: &mut Plan, name: &'static str) {
+    for side in Side::BOTH {
+        plan.without(side, "secrets.ike-t");
+        for (which, whose) in [("local", side), ("remote", side.other())] {
+            plan.connection_of(side, &format!("{which}.auth"), "pubkey");
+            plan.connection_of(side, &format!("{which}.pubkeys"), &file_of(name, whose));
+            plan.credential(side, Credential::PublicKey(name, whose));
+        }
+        plan.credential(side, Credential::PrivateKey(name, side));
+    }
 }
 
 /// A tunnel between sides whose certificates come from an intermediate authority that each side sends along.

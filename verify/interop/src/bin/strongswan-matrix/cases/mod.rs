@@ -3,8 +3,8 @@
 mod addresses;
 mod auth;
 mod devices;
-mod firmware;
 mod fragments;
+mod hosts;
 mod kernel;
 mod keys;
 mod loss;
@@ -49,6 +49,8 @@ pub(crate) enum Whom {
     Device,
     /// The machine without an operating system.
     Firmware,
+    /// lwIP.
+    Lwip,
 }
 
 impl Case {
@@ -87,8 +89,8 @@ pub(crate) fn all() -> Vec<Case> {
             addresses::add,
             auth::add,
             devices::add,
-            firmware::add,
             fragments::add,
+            hosts::add,
             kernel::add,
             keys::add,
             loss::add,

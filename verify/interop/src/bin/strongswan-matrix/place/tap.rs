@@ -7,25 +7,41 @@ use crate::side::{Family, Side};
 use crate::xfrm::Xfrm;
 use casemate_interop::{Device, Error, Netns, Output, Result};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 
 /// The device on a side of the path.
 pub(crate) struct OnTap {
     program: PathBuf,
     side: Side,
-    between: Between,
+    stack: Stack,
     log: PathBuf,
     running: Running,
+}
+
+/// What the program is, and how it is told its addresses.
+enum Stack {
+    /// `casemate-device`, for a case that connects this.
+    Smoltcp(Between),
+    /// The example of adapters/lwip, by this file.
+    Lwip(PathBuf),
 }
 
 /// The program, once it runs.
 type Running = Rc<RefCell<Option<Device>>>;
 
 impl OnTap {
-    /// Will run `program` for a case that connects what `between` says. What it tells of itself goes to the file `log`.
-    pub(crate) fn new(program: PathBuf, side: Side, between: Between, log: PathBuf) -> Self {
-        Self { program, side, between, log, running: Running::default() }
+    /// Will run `casemate-device` for a case that connects what `between` says. What it tells of itself goes to the file `log`.
+    pub(crate) fn smoltcp(program: PathBuf, side: Side, between: Between, log: PathBuf) -> Self {
+        Self { program, side, stack: Stack::Smoltcp(between), log, running: Running::default() }
+    }
+
+    /// Will run the example of adapters/lwip, with its files in `directory`.
+    pub(crate) fn lwip(program: PathBuf, side: Side, directory: &Path) -> Self {
+        let (log, file) = (directory.join("device"), directory.join("lwip.conf"));
+        Self { program, side, stack: Stack::Lwip(file), log, running: Running::default() }
     }
 
     /// Gives the device an order and waits for what becomes of it.
@@ -35,24 +51,47 @@ impl OnTap {
 
     /// What it told of itself.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Its addresses with the lengths of their networks. The first of an IP version is the source of packets to wherever no
     /// other is nearer.
-    fn addresses(&self) -> Vec<String> {
+    fn addresses(&self, between: Between) -> Vec<String> {
         let mut addresses = Vec::new();
         for (family, bits) in FAMILIES {
             let wire = format!("{}/{bits}", self.side.wire(family));
             let host = if family == Family::V4 { 32 } else { 128 };
             let behind = format!("{}/{host}", self.side.behind(family));
-            addresses.extend(match self.between {
+            addresses.extend(match between {
                 Between::Hosts => [wire, behind],
                 Between::Networks => [behind, wire],
             });
         }
         addresses.push(format!("{}/32", self.side.second()));
         addresses
+    }
+
+    /// Tells the program its addresses and routes.
+    fn tell_addresses(&self, command: &mut Command) -> Result<()> {
+        let file = match &self.stack {
+            Stack::Smoltcp(between) => {
+                let addresses = self.addresses(*between);
+                command.args(addresses.iter().flat_map(|address| ["--address", address]));
+                for (family, _) in FAMILIES {
+                    command.args(["--gateway", &self.side.router(family)]);
+                }
+                return Ok(());
+            }
+            Stack::Lwip(file) => file,
+        };
+        let mut lines = String::from("housekeeping\ntables ike-sas 4 ike-children 2\n");
+        for (family, bits) in FAMILIES {
+            let (own, gateway) = (self.side.wire(family), self.side.router(family));
+            lines.push_str(&format!("address {own}/{bits}\ngateway {gateway}\n"));
+        }
+        fs::write(file, lines).map_err(Error::in_front(file.display()))?;
+        command.arg("--console").arg("--config").arg(file);
+        Ok(())
     }
 }
 
@@ -73,10 +112,7 @@ impl Place for OnTap {
         router.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
         let mut command = router.command(&self.program);
         command.args(["--tap", tap]);
-        command.args(self.addresses().iter().flat_map(|address| ["--address", address]));
-        for (family, _) in FAMILIES {
-            command.args(["--gateway", &self.side.router(family)]);
-        }
+        self.tell_addresses(&mut command)?;
         *self.running.borrow_mut() = Some(Device::start(command, &self.log)?);
         Ok(())
     }
