@@ -41,7 +41,7 @@ static const char example[] =
     "  sa out esp transport src 192.0.2.2 dst 192.0.2.1 spi 0x1002 suite aes128gcm16 encryption-key 0x...40 other digits\n"
     "  policy in src 192.0.2.1 dst 192.0.2.2 priority 10 protect esp transport\n"
     "  policy out src 192.0.2.2 dst 192.0.2.1 priority 10 protect esp transport\n"
-    "docs/manual/lwip.md tries it in two network namespaces.\n";
+    "docs/manual/lwip.md tries it in a network namespace.\n";
 
 /* The number of the next word, or a complaint. */
 static uint64_t number(struct words *words, uint64_t least, uint64_t most, const char *expected)
