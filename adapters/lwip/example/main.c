@@ -18,6 +18,7 @@
 #include "ping.h"
 #include "services.h"
 #include "setup.h"
+#include "sockets.h"
 
 #define TEXT 300
 
@@ -138,6 +139,9 @@ int main(int argc, char **argv)
     loop_unlock();
     if (status != 0) {
         return fail(&options, error);
+    }
+    if (sockets_begin() != 0) {
+        return fail(&options, "the page of port 8080 cannot be served");
     }
     console_answer(0, "ready");
     loop_run(&netif, options.has_console ? &console : NULL);

@@ -6,6 +6,11 @@
 
 #if NO_SYS
 
+int sockets_begin(void)
+{
+    return 0;
+}
+
 void sockets_get(const char *address)
 {
     LWIP_UNUSED_ARG(address);
@@ -59,18 +64,11 @@ static void serve(int connection)
     lwip_close(connection);
 }
 
+static int listener;
+
 static void serve_all(void *arg)
 {
-    struct sockaddr_in6 any;
-    int listener = lwip_socket(AF_INET6, SOCK_STREAM, 0);
     LWIP_UNUSED_ARG(arg);
-    memset(&any, 0, sizeof(any));
-    any.sin6_family = AF_INET6;
-    any.sin6_port = lwip_htons(SERVER);
-    if (listener < 0 || lwip_bind(listener, (struct sockaddr *)&any, sizeof(any)) != 0 || lwip_listen(listener, 4) != 0) {
-        console_answer(1, "the page cannot be served");
-        return;
-    }
     for (;;) {
         int connection = lwip_accept(listener, NULL, NULL);
         if (connection >= 0) {
@@ -79,9 +77,18 @@ static void serve_all(void *arg)
     }
 }
 
-void sockets_begin(void)
+int sockets_begin(void)
 {
+    struct sockaddr_in6 any;
+    listener = lwip_socket(AF_INET6, SOCK_STREAM, 0);
+    memset(&any, 0, sizeof(any));
+    any.sin6_family = AF_INET6;
+    any.sin6_port = lwip_htons(SERVER);
+    if (listener < 0 || lwip_bind(listener, (struct sockaddr *)&any, sizeof(any)) != 0 || lwip_listen(listener, 4) != 0) {
+        return -1;
+    }
     sys_thread_new("page", serve_all, NULL, STACK, DEFAULT_THREAD_PRIO);
+    return 0;
 }
 
 /* ---- a client ---- */

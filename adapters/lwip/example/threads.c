@@ -11,7 +11,6 @@
 #include "link.h"
 #include "lwip/sys.h"
 #include "lwip/tcpip.h"
-#include "sockets.h"
 
 /* The reader looks as often whether it is to end. */
 #define TURN_MS 20
@@ -84,7 +83,6 @@ void loop_run(struct netif *netif, struct console *console)
     if (pthread_create(&reader, NULL, read_frames, netif) != 0) {
         return;
     }
-    sockets_begin();
     if (console != NULL) {
         take_orders(console);
         __atomic_store_n(&is_ending, 1, __ATOMIC_RELEASE);
