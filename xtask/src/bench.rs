@@ -10,7 +10,8 @@ With --handshakes as the first option: IKEv2 handshakes, and the memory of their
 `casemate run` and Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N,
 --count N, --sas N, --quick, --json.
 With --lwip: what Casemate costs lwIP, in instructions where nothing is protected (valgrind counts them), in throughput where
-everything is.";
+everything is.
+With --stack: what the rings of `casemate stack` cost, and an application's bulk transfer, plain and protected (as root).";
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &[String]) -> Result {
@@ -30,8 +31,23 @@ pub(crate) fn run(arguments: &[String]) -> Result {
             "lwip-costs",
         ]);
     }
+    if arguments == ["--stack"] {
+        return stack();
+    }
     let fixed = ["run", "--quiet", "--release", "--package", "casemate-bench", "--bin", "bench", "--"];
     shell::run(shell::command(shell::cargo()).args(fixed).args(arguments))
+}
+
+/// The measurements that stand among the tests of the stack server, whose applications and peers they use.
+fn stack() -> Result {
+    for (package, tests) in [("casemate-stack", "server"), ("casemate-stack-tests", "stack")] {
+        let select = ["--package", package, "--test", tests];
+        shell::run_cargo(
+            &[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored", "--nocapture", "speed"]]
+                .concat(),
+        )?;
+    }
+    Ok(())
 }
 
 /// The responder that is measured is a program of its own, and lies beside the benchmark.

@@ -1,8 +1,4 @@
-//! Bulk TCP from an application through the server to the peer, plain and protected. Not a test:
-//!
-//! ```text
-//! cargo test --release -p casemate-stack-tests --test stack -- --ignored --nocapture speed
-//! ```
+//! Bulk TCP from an application through the server to the peer, plain and protected. Not a test.
 
 use crate::lab::{Lab, PEER};
 use std::io::Read;
@@ -24,7 +20,7 @@ fn pour(lab: &Lab) -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: `cargo xtask bench --stack` runs it"]
 fn speed() {
     let (Some(clear), Some(protected)) = (Lab::clear("speed-clear", &[]), Lab::protected("speed-esp", &[]))
     else {
