@@ -1,39 +1,18 @@
 //! What calls for an SA is heard, whatever else happens.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate::{Datapath, Endpoint, Means, Routes};
-use casemate_crypto::{Provider, Providers, Rng};
+mod common;
+
+use casemate::{Datapath, Endpoint, Means};
+use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{Config, DropReason, Outbound};
 use casemate_ike::config::{AddrPattern, Child, Connection, Identity, Start};
 use casemate_ike::{Settings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits};
 use casemate_wire::packet::Packet;
-use std::net::IpAddr;
+use common::{Dice, Ways};
 use std::sync::Arc;
-
-struct Dice(u8);
-
-impl Rng for Dice {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            self.0 = self.0.wrapping_mul(13).wrapping_add(7);
-            *byte = self.0;
-        }
-    }
-}
-
-struct Ways;
-
-impl Routes for Ways {
-    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        None
-    }
-}
 
 const OWN: [u8; 4] = [192, 0, 2, 1];
 const PEER: [u8; 4] = [192, 0, 2, 2];

@@ -1,38 +1,17 @@
 //! A configuration is taken whole or not at all.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use casemate::{Datapath, Endpoint, Means, Routes, housekeeping};
-use casemate_crypto::{Provider, Providers, Rng};
+mod common;
+
+use casemate::{Datapath, Endpoint, Means, housekeeping};
+use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{Config, Direction};
 use casemate_ike::config::{AddrPattern, Child, Connection, Identity, Start};
 use casemate_ike::{Settings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, Selector};
-use std::net::IpAddr;
+use common::{Dice, Ways};
 use std::sync::Arc;
-
-struct Dice(u8);
-
-impl Rng for Dice {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            self.0 = self.0.wrapping_mul(13).wrapping_add(7);
-            *byte = self.0;
-        }
-    }
-}
-
-struct Ways;
-
-impl Routes for Ways {
-    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        None
-    }
-}
 
 /// Connections with peers of these numbers, each of which waits for traffic.
 fn connections(numbers: std::ops::Range<u8>) -> Vec<Arc<Connection>> {
