@@ -29,7 +29,7 @@ const MEMORY: &str = "
 
 Bytes of the heap, as the program counted them on the emulated board, without what its allocator adds; tables of the sizes of
 `Limits::DEVICE` and `Settings::DEVICE`. A pair is one ESP SA for each direction with AES-128-GCM and a window of 64 packets. The first
-pair and the first IKE SA bring the first room of the tables along. x86-64 has the sizes of AArch64. The stack is the deepest
+pair and the first IKE SA bring the first room of the tables along. x86-64 is only linked, not run. The stack is the deepest
 that it ever was.
 ";
 
