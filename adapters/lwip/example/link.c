@@ -35,6 +35,7 @@
 #define INSIDE 3
 
 static int link_fd = -1;
+static unsigned long long bytes_written;
 /* Of a Unix socket. */
 static struct sockaddr_un other_end;
 static u16_t link_mtu;
@@ -114,7 +115,13 @@ static err_t transmit(struct netif *netif, struct pbuf *p)
             return ERR_IF;
         }
     }
+    bytes_written += p->tot_len - ETH_PAD_SIZE;
     return ERR_OK;
+}
+
+unsigned long long link_written(void)
+{
+    return bytes_written;
 }
 
 static err_t link_init(struct netif *netif)

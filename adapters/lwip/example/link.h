@@ -30,4 +30,7 @@ void link_set_gateway(struct netif *netif, const struct casemate_address *addres
 /* Gives lwIP the frames that have come, a limited number at once. */
 void link_poll(struct netif *netif);
 
+/* Bytes of all frames that were written. */
+unsigned long long link_written(void);
+
 #endif

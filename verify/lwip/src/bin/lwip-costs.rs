@@ -13,6 +13,9 @@ const MOST_IDLE: f64 = 3.0;
 /// The least that goes through protected, in percent of plain lwIP's.
 const LEAST_PROTECTED: f64 = 60.0;
 
+/// How often a throughput is measured.
+const ROUNDS: usize = 3;
+
 /// Transport mode leaves segments of 1,426 bytes; plain lwIP's are made as long by its MTU.
 const PLAIN: [&str; 3] = ["--plain", "--mtu", "1466"];
 const PLACES: [(&str, &[&str]); 2] = [("inside IP", &[]), ("below IP", &["--below"])];
@@ -153,6 +156,23 @@ fn throughput(program: &Path, directory: &Path, options: &[&str], configs: [&str
     [bytes * 8.0 / ms / 1e3, bytes / 1e6 / worked]
 }
 
+/// Of plain lwIP and of both places, in turn: a machine is not as fast all the time.
+fn throughputs(program: &Path, directory: &Path) -> [[f64; 2]; 3] {
+    let [first, second] = everything();
+    let kinds: [(&[&str], [&str; 2]); 3] =
+        [(&PLAIN, NOTHING), (PLACES[0].1, [&first, &second]), (PLACES[1].1, [&first, &second])];
+    let rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| kinds.map(|(options, configs)| throughput(program, directory, options, configs)))
+        .collect();
+    [0, 1, 2].map(|kind| {
+        [0, 1].map(|what| {
+            let mut found: Vec<_> = rounds.iter().map(|round| round[kind][what]).collect();
+            found.sort_by(f64::total_cmp);
+            found[ROUNDS / 2]
+        })
+    })
+}
+
 fn main() {
     let build = Build { version: VERSIONS[1], is_threaded: false, watch: Watch::Nobody };
     let program: PathBuf = program::build(build).unwrap_or_else(|why| panic!("{why}"));
@@ -170,12 +190,10 @@ fn main() {
         );
         is_good &= more.iter().all(|more| *more <= MOST_IDLE);
     }
-    println!("AES-128-GCM, transport mode, segments of the same length: throughput");
-    let plain = throughput(&program, &directory, &PLAIN, NOTHING);
+    println!("AES-128-GCM, transport mode, segments of the same length: throughput, medians of {ROUNDS}");
+    let [plain, protected @ ..] = throughputs(&program, &directory);
     println!("  plain: {:.0} Mbit/s, {:.0} megabytes a second of processor time", plain[0], plain[1]);
-    let [first, second] = everything();
-    for (place, options) in PLACES {
-        let found = throughput(&program, &directory, options, [&first, &second]);
+    for ((place, _), found) in PLACES.into_iter().zip(protected) {
         let part = [0, 1].map(|what| found[what] / plain[what] * 100.0);
         println!(
             "  {place}: {:.0} Mbit/s ({:.0} %), {:.0} megabytes ({:.0} %)",
