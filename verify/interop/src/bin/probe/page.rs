@@ -4,15 +4,16 @@ use crate::tcp::{connect, connect_from};
 use casemate_interop::{Error, PAGE, Result};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const PORT: u16 = 80;
 /// Where our ports begin in connections that the server closes. It remembers each for minutes and lets none be used twice, which
 /// ports that the kernel draws by lot would be now and then.
 const FIRST_OF_OURS: u16 = 20_000;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: device\r\n\r\n";
-/// Connections at once when requests are counted.
-const CONNECTIONS: usize = 4;
+/// Connections at once when requests are counted: enough that the device never waits for the next request.
+const CONNECTIONS: usize = 12;
 
 /// Fetches the page so many times over one connection.
 pub(crate) fn fetch(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
@@ -48,18 +49,20 @@ fn visit_once(from: SocketAddr, to: SocketAddr) -> Result<Vec<u8>> {
     if is_whole { Ok(answer) } else { Err(Error::new("what came is not a page, or not all of it")) }
 }
 
-/// Fetches the page again and again over connections that stay; says how often in a second.
+/// Fetches the page again and again over connections that stay, each as fast as it is answered; says how often in a second.
 pub(crate) fn requests(from: IpAddr, to: IpAddr, seconds: &str) -> Result<String> {
-    let seconds: f64 = seconds.parse().map_err(Error::in_front(seconds))?;
-    let mut clients = (0..CONNECTIONS).map(|_| Client::connect(from, to)).collect::<Result<Vec<Client>>>()?;
-    let (start, mut count) = (Instant::now(), 0u32);
-    while start.elapsed().as_secs_f64() < seconds {
-        // All are asked before the first answer is awaited.
-        clients.iter_mut().try_for_each(Client::ask)?;
-        clients.iter_mut().try_for_each(Client::take)?;
-        count = count.saturating_add(CONNECTIONS as u32);
-    }
-    Ok(format!("{}", f64::from(count) / start.elapsed().as_secs_f64()))
+    let length = Duration::from_secs_f64(seconds.parse().map_err(Error::in_front(seconds))?);
+    let clients = (0..CONNECTIONS).map(|_| Client::connect(from, to)).collect::<Result<Vec<Client>>>()?;
+    let start = Instant::now();
+    let count: Result<u64> = thread::scope(|scope| {
+        let askers: Vec<_> =
+            clients.into_iter().map(|client| scope.spawn(move || client.ask_until(start, length))).collect();
+        askers
+            .into_iter()
+            .map(|asker| asker.join().unwrap_or_else(|_| Err(Error::new("a client panicked"))))
+            .sum()
+    });
+    count.map(|count| format!("{}", count as f64 / start.elapsed().as_secs_f64()))
 }
 
 struct Client(TcpStream);
@@ -68,6 +71,16 @@ impl Client {
     fn connect(from: IpAddr, to: IpAddr) -> Result<Self> {
         let stream = connect(from, to, PORT).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
         stream.map(Self).map_err(Error::in_front("connection"))
+    }
+
+    /// Fetches pages for so long, and says how many.
+    fn ask_until(mut self, start: Instant, length: Duration) -> Result<u64> {
+        let mut count = 0u64;
+        while start.elapsed() < length {
+            self.request()?;
+            count = count.saturating_add(1);
+        }
+        Ok(count)
     }
 
     fn request(&mut self) -> Result<()> {
