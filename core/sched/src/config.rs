@@ -22,7 +22,8 @@ pub struct Share {
     /// Bytes that may wait. Everything counts for at least [`MIN_CHARGE`] bytes, so that this bounds the number too; about 40
     /// bytes of memory for each that there can be.
     pub limit: u32,
-    /// Queues over which its flows are spread, about 100 bytes each. Flows in one queue share their turns.
+    /// Queues over which its flows are spread, rounded up to a multiple of 8; about 140 bytes each. Flows that have to share a
+    /// queue share its turns.
     pub flows: u16,
 }
 

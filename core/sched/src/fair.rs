@@ -1,13 +1,14 @@
 //! The queue of one class: flows in turn, each in its own order.
 //!
-//! Flows are spread over a fixed number of queues, which are served by deficit round robin. A full class is not cut at
-//! random: a queue may grow as long as it holds no more than is still free (Choudhury and Hahne, "Dynamic Queue Length
+//! Flows are spread over a fixed number of queues, which are served by deficit round robin. A full class does not drop what
+//! happens to come: a queue may grow as long as it holds no more than is still free (Choudhury and Hahne, "Dynamic Queue Length
 //! Thresholds for Shared-Memory Packet Switches", 1998). One greedy flow gets half of the room, two get a third each, and some
 //! room is always left for who comes new. It takes one comparison, before any work on the packet.
 
 use crate::codel::Codel;
 use crate::round::Round;
 use crate::store::{List, Store};
+use crate::ways::Ways;
 use crate::{Patience, Share};
 use alloc::boxed::Box;
 use casemate_sa::Instant;
@@ -40,6 +41,7 @@ impl<T> Waiting<T> {
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     store: Store<Waiting<T>>,
+    ways: Ways,
     flows: Box<[Flow]>,
     round: Round,
     /// Items that wait.
@@ -63,10 +65,13 @@ impl<T> FairQueue<T> {
     pub(crate) fn new(share: &Share) -> Self {
         // As many as the limit admits, so a place is never what is missing.
         let places = share.limit.div_euclid(MIN_CHARGE);
+        let ways = Ways::new(share.flows);
+        let queues = 0..ways.queues();
         Self {
             store: Store::new(places),
-            flows: (0..share.flows).map(|_| Flow::default()).collect(),
-            round: Round::new((0..share.flows).map(|_| QUANTUM)),
+            ways,
+            flows: queues.clone().map(|_| Flow::default()).collect(),
+            round: Round::new(queues.map(|_| QUANTUM)),
             count: 0,
             held: 0,
             limit: share.limit,
@@ -91,7 +96,9 @@ impl<T> FairQueue<T> {
     /// Takes an item in; gives it back if its flow holds its part of the room.
     #[inline]
     pub(crate) fn offer(&mut self, flow: u32, waiting: Waiting<T>) -> Result<(), T> {
-        let at = place_of(flow, self.flows.len());
+        let flows = &self.flows;
+        let is_empty = |at: u32| flows.get(at as usize).is_some_and(|flow| flow.list.is_empty());
+        let at = self.ways.queue_of(flow, is_empty);
         let charge = waiting.charge();
         let Some(flow) = self.flows.get_mut(at as usize) else { return Err(waiting.item) };
         let free = self.limit.saturating_sub(self.held);
@@ -134,10 +141,4 @@ impl<T> FairQueue<T> {
             return Some(waiting);
         }
     }
-}
-
-/// Which of `places` queues a flow is in: the product's upper half, so that no division is needed.
-#[inline]
-fn place_of(flow: u32, places: usize) -> u32 {
-    (u64::from(flow).saturating_mul(places as u64) >> 32) as u32
 }

@@ -9,7 +9,7 @@
 //!     |
 //!     |  low latency first, up to its cap                                  bucket.rs
 //!     |  deficit round robin over the classes, by weight                   round.rs
-//!     |  deficit round robin over the flows of a class, alike              fair.rs, round.rs
+//!     |  deficit round robin over the flows of a class, alike              fair.rs, ways.rs, round.rs
 //!     |  CoDel drops at the head what has waited too long                  codel.rs
 //!     v
 //!  Scheduler::take      the caller seals it, or opens it
@@ -40,6 +40,7 @@ mod flow;
 mod round;
 mod scheduler;
 mod store;
+mod ways;
 
 pub use class::{Class, PerClass};
 pub use classifier::{Classifier, DscpTable, Rule};
