@@ -45,7 +45,7 @@ mod ways;
 pub use class::{Class, PerClass};
 pub use classifier::{Classifier, DscpTable, Rule};
 pub use config::{Cap, Config, ConfigError, Patience, Share};
-pub use dscp::Dscp;
+pub use dscp::{Dscp, NoDscp};
 pub use fair::MIN_CHARGE;
 pub use flow::FlowHash;
 pub use scheduler::{Counters, Refusal, Refused, Scheduler};

@@ -187,6 +187,25 @@ fn a_flow_that_stands_pays_alone() {
     assert_eq!(scheduler.counters(Class::Standard).late, late.len() as u64);
 }
 
+/// A queue may keep one item's worth, of what is in it now and not of what once was.
+#[test]
+fn a_super_packet_long_ago_does_not_excuse_a_queue_that_stands() {
+    let patience = Patience { target: Duration::from_millis(5), interval: Duration::from_millis(100) };
+    let mut scheduler = made(Config { patience, ..CONFIG });
+    scheduler.offer(START, Class::Standard, flow(1), 65_000, ()).unwrap();
+    assert!(scheduler.take(START, never).is_some());
+    let mut late = 0;
+    // Forty packets wait all the time, each for 40 milliseconds.
+    for ms in 0..1_000 {
+        let now = START.after(Duration::from_millis(ms));
+        while scheduler.len() < 40 {
+            scheduler.offer(now, Class::Standard, flow(1), 1_000, ()).unwrap();
+        }
+        scheduler.take(now, |_, ()| late += 1).unwrap();
+    }
+    assert!(late > 10, "{late}");
+}
+
 #[test]
 fn a_scheduler_that_could_not_serve_is_not_made() {
     let refused = |change: fn(&mut Config)| {
