@@ -15,6 +15,7 @@ mod folder;
 mod pool;
 mod problem;
 mod round;
+mod scheduler;
 mod schema;
 mod secret;
 mod signature;
@@ -30,6 +31,7 @@ pub use folder::Folders;
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};
+pub use scheduler::Scheduling;
 pub use secret::{Passphrase, SharedKey};
 pub use signature::SignatureRules;
 
@@ -59,6 +61,8 @@ pub struct Config {
     pub passphrases: Vec<Passphrase>,
     /// Certification authorities beside those in the folder.
     pub authorities: Vec<Authority>,
+    /// The order of packets before the crypto engine; `None` is as they come.
+    pub scheduling: Option<Scheduling>,
     /// Files of certificates and keys.
     pub folders: Folders,
     /// What is odd but no error, in the order of files and lines.
@@ -66,7 +70,7 @@ pub struct Config {
 }
 
 /// Sections around all others.
-const OUTERMOST: [&str; 4] = ["connections", "secrets", "pools", "authorities"];
+const OUTERMOST: [&str; 5] = ["connections", "secrets", "pools", "authorities", "scheduler"];
 
 impl Config {
     /// Reads the file at `path`, what it includes, and what lies in the folders beside it.
@@ -115,6 +119,11 @@ impl Config {
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
         }
+        let sections = root.sections();
+        config.scheduling = match sections.iter().find(|section| section.name() == "scheduler") {
+            Some(section) => scheduler::read(section, problems),
+            None => Some(Scheduling::default()),
+        };
         if let Some(start) = root.place() {
             config.folders = Folders::list(directory, host, start, problems);
         }
@@ -131,7 +140,7 @@ fn inside<'r, 't>(root: &View<'r, 't>, name: &str) -> Vec<View<'r, 't>> {
         .collect()
 }
 
-/// Outside there are four sections, others that lend to them, and no keys.
+/// Outside there are five sections, others that lend to them, and no keys.
 fn check_outermost(tree: &Tree, root: &View<'_, '_>, problems: &Problems) {
     let templates = tree.templates();
     let wrong = |place: &Place, name: &str, why: &str| {

@@ -4,6 +4,7 @@ mod examples;
 mod files;
 mod keys;
 mod manual;
+mod scheduler;
 mod syntax;
 
 use super::*;

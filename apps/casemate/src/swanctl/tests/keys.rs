@@ -1,10 +1,10 @@
 //! Every key of every section: read, refused with a reason, or without effect as the schema says.
 
-use super::super::{child, connection, pool, round, schema::Rule, schema::Schema, secret};
+use super::super::{child, connection, pool, round, scheduler, schema::Rule, schema::Schema, secret};
 use super::{ok, only, parse, wrong};
 
 /// Sections by what stands around their keys, and a few keys that make them right.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 9] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 12] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -19,6 +19,9 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 9] = [
     ("secrets.rsa1", &secret::PASSPHRASE, "secrets { rsa1 {\n file = f\n secret = s\n", "} }"),
     ("pools.p", &pool::POOL, "pools { p {\n addrs = 10.3.0.0/24\n", "} }"),
     ("authorities.ca", &pool::AUTHORITY, "authorities { ca {\n cacert = ca.pem\n", "} }"),
+    ("scheduler", &scheduler::SCHEDULER, "scheduler {", "}"),
+    ("scheduler.low-latency", &scheduler::LOW_LATENCY, "scheduler { low-latency {", "} }"),
+    ("scheduler.real-time", &scheduler::CLASS, "scheduler { real-time {", "} }"),
 ];
 
 fn with(front: &str, back: &str, key: &str, value: &str) -> String {

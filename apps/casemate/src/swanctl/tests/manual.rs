@@ -25,7 +25,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_key_has_its_row() {
-    const HEADINGS: [&str; 9] = [
+    const HEADINGS: [&str; 12] = [
         "## connections.NAME",
         "## connections.NAME.local",
         "## connections.NAME.remote",
@@ -35,6 +35,9 @@ fn every_key_has_its_row() {
         "## secrets.privateNAME",
         "## pools.NAME",
         "## authorities.NAME",
+        "## scheduler",
+        "### The class low-latency",
+        "### The other classes",
     ];
     let page = page();
     for ((path, schema, ..), heading) in SECTIONS.iter().zip(HEADINGS) {
@@ -66,6 +69,15 @@ fn examples_load() {
         let config = ok(block);
         assert!(!config.connections.is_empty() && config.warnings.is_empty());
     }
+}
+
+/// Apart from the others as long as it gives a warning.
+#[test]
+fn the_example_of_a_scheduler_loads() {
+    let page = page();
+    let (_, rest) = page.split_once("\n```text\nscheduler {").unwrap();
+    let config = ok(&format!("scheduler {{{}", rest.split("\n```").next().unwrap()));
+    assert_eq!(config.scheduling.unwrap().config.cap.rate, 2_500_000);
 }
 
 #[test]
