@@ -20,7 +20,7 @@ use crate::setup::Live;
 use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
-use crate::{BATCH, Error, sys};
+use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::{Endpoint, Notice};
 use casemate_datapath::reassembly::Reassembler;
@@ -37,7 +37,6 @@ pub use home::Home;
 use keepalive::Keepalives;
 pub use parts::{Attendant, Parts};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How often what depends on time alone is looked after.
