@@ -26,8 +26,9 @@ impl Engine {
         let mut timeout = dummies.into_iter().chain(due).fold(TICK, Duration::min);
         // What has come already and is not taken out yet, in the same order.
         let more = [false, false, self.tun.has_more(), false].into_iter();
-        let more =
-            more.chain(self.receivers.iter().map(|_| false)).chain(self.ports.iter().map(UdpPort::has_more));
+        let ike_ports = self.ike.iter().flat_map(|ike| &ike.0);
+        let ports = self.ports.iter().chain(ike_ports).map(UdpPort::has_more);
+        let more = more.chain(self.receivers.iter().map(|_| false)).chain(ports);
         let more: ArrayVec<bool, 32> = more.take(ready.len()).collect();
         if more.contains(&true) {
             timeout = Duration::ZERO;
