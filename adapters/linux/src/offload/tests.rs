@@ -197,6 +197,16 @@ fn a_flow_that_ends_does_not_overtake_itself() {
 }
 
 #[test]
+fn flags_go_with_the_segment_that_they_belong_to() {
+    let packets: Vec<_> = (0..3).map(|at| tcp(V4, at * 100, ACK, 100, at as u16)).collect();
+    let (mut piece, _) = joined(&packets).remove(0);
+    // FIN and PSH are the last one's, CWR the first one's (RFC 3168 section 6.1.2).
+    piece[HEADER_LEN + 33] |= 0x01 | PSH | 0x80;
+    let flags: Vec<u8> = parted(&piece).iter().map(|packet| packet[33]).collect();
+    assert_eq!(flags, [ACK | 0x80, ACK, ACK | PSH | 0x01]);
+}
+
+#[test]
 fn a_checksum_that_the_kernel_left_open_is_finished() {
     let whole = udp(V4, 9, 33, 0);
     let mut open = whole.clone();
