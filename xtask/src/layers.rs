@@ -6,8 +6,8 @@ use crate::{purity, shell};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps, lab -> adapters -> endpoint -> {datapath, ike} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
-never one beside it. rings stands at the bottom and imports nothing. providers, pki -> crypto only, and only adapters and apps name providers. verify and xtask import
+apps, lab -> adapters -> endpoint -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
+never one beside it. rings stands at the bottom and imports nothing. sched -> sa, wire only. providers, pki -> crypto only, and only adapters and apps name providers. verify and xtask import
 anything. Tests in core/ may use a provider and test data (dev-dependencies).
 core/ has no std, no clock, no randomness and no unsafe code, and says so at each crate root.";
 
@@ -19,6 +19,7 @@ enum Floor {
     Rings,
     Sa,
     Pki,
+    Sched,
     Datapath,
     Ike,
     Endpoint,
@@ -38,6 +39,7 @@ impl Floor {
             ("core", Some("rings")) => Self::Rings,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
+            ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
             ("core", Some("ike")) => Self::Ike,
             ("core", Some("endpoint")) => Self::Endpoint,
@@ -55,7 +57,7 @@ impl Floor {
         match self {
             Self::Wire | Self::Crypto | Self::Rings => 0,
             Self::Sa | Self::Pki | Self::Provider => 1,
-            Self::Datapath | Self::Ike => 2,
+            Self::Datapath | Self::Ike | Self::Sched => 2,
             Self::Endpoint => 3,
             Self::Adapter => 4,
             Self::App => 5,
@@ -69,7 +71,7 @@ impl Floor {
             (Self::Verify, _) => true,
             (_, Self::Verify) => dev,
             (Self::Provider, _) => other == Self::Crypto,
-            (Self::Pki, Self::Wire) => false,
+            (Self::Pki, Self::Wire) | (Self::Sched, Self::Pki | Self::Crypto) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.height() < self.height(),
         }
@@ -123,6 +125,8 @@ mod tests {
         assert!(may("core/pki", "core/crypto", false));
         assert!(may("core/ike", "core/pki", false));
         assert!(may("adapters/stack", "core/rings", false));
+        assert!(may("core/sched", "core/sa", false));
+        assert!(may("core/sched", "core/wire", false));
     }
 
     #[test]
@@ -135,6 +139,10 @@ mod tests {
             ("core/pki", "core/sa"),
             ("core/pki", "core/wire"),
             ("core/sa", "core/pki"),
+            ("core/sched", "core/datapath"),
+            ("core/datapath", "core/sched"),
+            ("core/sched", "core/crypto"),
+            ("core/sched", "core/pki"),
             ("adapters/linux", "adapters/lwip"),
             ("adapters/linux", "apps/casemate"),
         ] {
