@@ -99,7 +99,7 @@ pub trait Provider: Sync {
     }
 
     /// From how many jobs a call on a key with this MAC, alone or with a cipher, is worth it. A provider that works on many
-    /// packets at once may be slower than others with few: [`Providers`] then gives shorter runs to the next.
+    /// packets at once may be slower than others with few: [`Providers`] then gives shorter runs to the next, and PRFs too.
     fn worth_from(&self, _mac: MacAlg) -> usize {
         1
     }
@@ -215,10 +215,16 @@ impl<'p> Providers<'p> {
         Ok(Box::new(EncryptThenMac::new(cipher, mac)))
     }
 
-    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name.
+    /// A MAC key for one job at a time.
+    fn mac_for_one(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        self.first(|p| if p.worth_from(alg) > 1 { Err(KeyError::Unsupported) } else { p.mac(alg, key) })
+    }
+
+    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name
+    /// that is worth it for one job.
     pub fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
         match self.first(|p| p.prf(alg, key)) {
-            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.mac_of_any_len(alg, key)),
+            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.mac_for_one(alg, key)),
             decided => decided,
         }
     }

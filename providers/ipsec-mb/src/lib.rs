@@ -11,6 +11,8 @@ mod etm;
 mod ffi;
 mod gcm;
 mod hmac;
+#[cfg(test)]
+mod tests;
 
 use casemate_crypto::{
     AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, KeyError, MacAlg, MacKey, MacKind, Outcome,

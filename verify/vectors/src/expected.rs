@@ -170,12 +170,6 @@ pub const MANY_BUFFERS: &[(&str, usize)] = &[
     ("contract/cipher", 6),
     ("contract/mac", 18),
     ("contract/etm", 49),
-    ("prf/rfc-2202-sha1", 7),
-    ("prf/rfc-4231-sha256", 6),
-    ("prf/rfc-4231-sha384", 6),
-    ("prf/rfc-4231-sha512", 6),
-    ("cavp/ikev2.rsp", 10),
-    ("contract/prf", 4),
 ];
 
 /// [`differential`](crate::differential()) of such a provider and one that has at least as much.
