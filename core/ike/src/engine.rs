@@ -12,12 +12,14 @@ use crate::{
     ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
     StateFault, Traffic, Transmit, Unconfigured,
 };
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
+use casemate_tables::{Index, Names, Table, Words};
 use casemate_wire::ike::IkeSpi;
 use core::net::{IpAddr, SocketAddr};
 
@@ -40,22 +42,22 @@ pub struct Env<'e> {
 /// All IKE SAs of a host.
 pub struct Ike {
     shared: Shared,
-    sas: BTreeMap<IkeSaId, IkeSa>,
+    sas: Table<IkeSaId, Box<IkeSa>>,
     /// By our own SPI.
-    by_spi: BTreeMap<u64, IkeSaId>,
-    /// Half-open ones that peers began, by the peer's SPI and address: for requests that come again.
-    half_open: BTreeMap<(u64, SocketAddr), IkeSaId>,
-    /// By the connection, as it lies in memory; without half-open ones.
-    by_connection: BTreeSet<(usize, IkeSaId)>,
-    /// When each has something to do.
-    timers: BTreeSet<(Instant, IkeSaId)>,
-    scheduled: BTreeMap<IkeSaId, Instant>,
+    by_spi: Table<u64, IkeSaId>,
+    /// Half-open ones that peers began, by [`asking`]: for requests that come again.
+    half_open: Names,
+    /// By the connection, as it lies in memory, and in this order: connection, IKE SA. Without half-open ones.
+    by_connection: Index,
+    /// When each has something to do, in this order: time, IKE SA.
+    timers: Index,
+    scheduled: Table<IkeSaId, Instant>,
 }
 
 /// What the tables say of an IKE SA that was taken out.
 struct Before {
-    half_open: Option<(u64, SocketAddr)>,
-    connected: Option<(usize, IkeSaId)>,
+    half_open: Option<Asking>,
+    connected: Option<Words>,
 }
 
 impl Ike {
@@ -71,7 +73,7 @@ impl Ike {
             events: VecDeque::new(),
             faults: FaultCounters::new(),
             peers: Peers::default(),
-            owners: BTreeMap::new(),
+            owners: Table::default(),
             scratch: vec![0; settings.message_bytes].into_boxed_slice(),
             tell_keys: false,
             last_child: 0,
@@ -80,12 +82,12 @@ impl Ike {
         };
         Self {
             shared,
-            sas: BTreeMap::new(),
-            by_spi: BTreeMap::new(),
-            half_open: BTreeMap::new(),
-            by_connection: BTreeSet::new(),
-            timers: BTreeSet::new(),
-            scheduled: BTreeMap::new(),
+            sas: Table::default(),
+            by_spi: Table::default(),
+            half_open: Names::new(),
+            by_connection: Index::new(),
+            timers: Index::new(),
+            scheduled: Table::default(),
         }
     }
 
@@ -108,7 +110,10 @@ impl Ike {
                 None => gone.ikes.push(sa.head.id),
             }
         }
-        self.by_connection = self.sas.values().filter_map(connected).collect();
+        self.by_connection.clear();
+        for sa in self.sas.values() {
+            connected(sa).map(|entry| self.by_connection.insert(entry));
+        }
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
         gone
@@ -134,9 +139,9 @@ impl Ike {
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
         let wish = child.map(|child| Wish::new(child.clone(), packet));
-        let connected = (place_of(connection), IkeSaId(0))..=(place_of(connection), IkeSaId(u64::MAX));
-        let takes_wishes = |id: &IkeSaId| self.sas.get(id).is_some_and(IkeSa::takes_wishes);
-        let existing = self.by_connection.range(connected).map(|(_, id)| *id).find(takes_wishes);
+        let takes_wishes = |id: &IkeSaId| self.sas.get(*id).is_some_and(|sa| sa.takes_wishes());
+        let connected = self.by_connection.with(place_of(connection)).map(|[_, id, _]| IkeSaId(id));
+        let existing = { connected }.find(takes_wishes);
         match (existing, wish) {
             (Some(id), Some(wish)) => {
                 self.with(id, env, |sa, cx| sa.wish(wish, cx));
@@ -199,19 +204,20 @@ impl Ike {
     }
 
     fn task_of(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
-        let owner = self.shared.owners.get(&child).copied();
+        let owner = self.shared.owners.get(child).copied();
         owner.is_some_and(|ike| self.with(ike, env, |sa, cx| sa.ask(task, cx)))
     }
 
     /// When [`tick`](Self::tick) is to be called.
     pub fn due(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first().map(|[at, ..]| Instant::from_micros(at))
     }
 
     /// Does what is due.
     pub fn tick(&mut self, env: &mut Env<'_>) {
-        let due: Vec<IkeSaId> =
-            self.timers.iter().take_while(|(at, _)| *at <= env.now).map(|(_, id)| *id).collect();
+        let until = env.now.as_micros();
+        let due = self.timers.iter().take_while(|[at, ..]| *at <= until);
+        let due: Vec<IkeSaId> = due.map(|[_, id, _]| IkeSaId(id)).collect();
         for id in due {
             self.with(id, env, IkeSa::on_time);
         }
@@ -234,7 +240,7 @@ impl Ike {
 
     /// Every IKE SA, the oldest first.
     pub fn status(&self) -> impl Iterator<Item = IkeStatus> + '_ {
-        self.sas.values().map(IkeSa::status)
+        self.sas.values().map(|sa| sa.status())
     }
 
     /// Lets one IKE SA do something; `false` if it is gone.
@@ -264,36 +270,36 @@ impl Ike {
     /// Takes an IKE SA out of its table. With [`put_back`](Self::put_back) apart from `act`, so that they are not there once for each
     /// of the things that an IKE SA can do.
     fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, Before)> {
-        let sa = self.sas.remove(&id)?;
-        let half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
+        let sa = *self.sas.remove(id)?;
+        let half_open = sa.is_half_open().then_some(asking(sa.head.path.remote, sa.head.spi_i));
         let connected = connected(&sa);
         Some((sa, Before { half_open, connected }))
     }
 
     /// Puts an IKE SA back, and in order what is known of it elsewhere.
     fn put_back(&mut self, sa: IkeSa, before: Before) {
-        if let Some(key) = before.half_open.filter(|_| !sa.is_half_open()) {
-            self.half_open.remove(&key);
+        if let Some(asking) = before.half_open.filter(|_| !sa.is_half_open()) {
+            self.half_open.remove(&asking, [sa.head.id.0, 0]);
         }
         let is_connected = connected(&sa);
         if let Some(known) = before.connected.filter(|_| is_connected != before.connected) {
-            self.by_connection.remove(&known);
+            self.by_connection.remove(known);
         }
-        self.by_connection.extend(is_connected);
+        is_connected.map(|entry| self.by_connection.insert(entry));
         match sa.state {
             State::Closed(why) => self.forget(&sa, why),
             _ => {
                 self.schedule(&sa);
-                self.sas.insert(sa.head.id, sa);
+                self.sas.insert(sa.head.id, sa.into());
             }
         }
     }
 
     fn forget(&mut self, sa: &IkeSa, why: Down) {
         let id = sa.head.id;
-        self.by_spi.remove(&sa.head.own_spi().0);
-        if let Some(at) = self.scheduled.remove(&id) {
-            self.timers.remove(&(at, id));
+        self.by_spi.remove(sa.head.own_spi().0);
+        if let Some(at) = self.scheduled.remove(id) {
+            self.timers.remove(timer(at, id));
         }
         let connection = sa.head.connection.clone();
         self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
@@ -301,15 +307,15 @@ impl Ike {
 
     fn schedule(&mut self, sa: &IkeSa) {
         let (id, due) = (sa.head.id, sa.due(self.shared.settings.keepalive));
-        if self.scheduled.get(&id).copied() == due {
+        if self.scheduled.get(id).copied() == due {
             return;
         }
-        if let Some(at) = self.scheduled.remove(&id) {
-            self.timers.remove(&(at, id));
+        if let Some(at) = self.scheduled.remove(id) {
+            self.timers.remove(timer(at, id));
         }
         if let Some(at) = due {
             self.scheduled.insert(id, at);
-            self.timers.insert((at, id));
+            self.timers.insert(timer(at, id));
         }
     }
 
@@ -317,11 +323,11 @@ impl Ike {
         let id = sa.head.id;
         self.by_spi.insert(sa.head.own_spi().0, id);
         if sa.is_half_open() {
-            self.half_open.insert((sa.head.spi_i.0, sa.head.path.remote), id);
+            self.half_open.insert(&asking(sa.head.path.remote, sa.head.spi_i), [id.0, 0]);
         }
-        self.by_connection.extend(connected(&sa));
+        connected(&sa).map(|entry| self.by_connection.insert(entry));
         self.schedule(&sa);
-        self.sas.insert(id, sa);
+        self.sas.insert(id, sa.into());
     }
 
     /// Carries out what states asked for. Each effect may have effects; a chain of them is short.
@@ -343,8 +349,8 @@ impl Ike {
                 self.act(id, env, IkeSa::proceed);
             }
             Effect::Adopt(id, heritage) => {
-                self.shared.owners.extend(heritage.children.iter().map(|child| (child.id, id)));
-                let heir = self.sas.get_mut(&id).and_then(|sa| match &mut sa.state {
+                self.shared.own(&heritage.children, id);
+                let heir = self.sas.get_mut(id).and_then(|sa| match &mut sa.state {
                     State::Established(heir) => Some(heir),
                     _ => None,
                 });
@@ -373,7 +379,8 @@ impl Ike {
         let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
         let missing = children.into_iter().filter(|child| !others().any(|sa| sa.has(child)));
         let wishes: Vec<Wish> = missing.map(|child| Wish::new(child, None)).collect();
-        if let Some(other) = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id) {
+        let other = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
+        if let Some(other) = other {
             for wish in wishes {
                 self.act(other, env, |sa, cx| sa.wish(wish, cx));
             }
@@ -383,12 +390,18 @@ impl Ike {
         }
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Shared, &BTreeMap<u64, IkeSaId>, &mut BTreeMap<IkeSaId, IkeSa>) {
-        (&mut self.shared, &self.by_spi, &mut self.sas)
+    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut Table<IkeSaId, Box<IkeSa>>) {
+        (&mut self.shared, &mut self.sas)
+    }
+
+    /// The IKE SA with this SPI of ours.
+    pub(crate) fn with_spi(&self, own: IkeSpi) -> Option<(IkeSaId, &IkeSa)> {
+        let id = *self.by_spi.get(own.0)?;
+        Some((id, self.sas.get(id)?))
     }
 
     pub(crate) fn half_open(&self, spi: IkeSpi, remote: SocketAddr) -> Option<IkeSaId> {
-        self.half_open.get(&(spi.0, remote)).copied()
+        self.half_open.of(&asking(remote, spi)).next().map(|[id, _]| IkeSaId(id))
     }
 
     /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
@@ -398,14 +411,34 @@ impl Ike {
 }
 
 /// Where a connection lies. While an IKE SA holds it, no other lies there.
-fn place_of(connection: &Arc<Connection>) -> usize {
-    Arc::as_ptr(connection).addr()
+fn place_of(connection: &Arc<Connection>) -> u64 {
+    Arc::as_ptr(connection).addr() as u64
+}
+
+fn timer(at: Instant, id: IkeSaId) -> Words {
+    [at.as_micros(), id.0, 0]
+}
+
+/// The peer's address, port and SPI.
+type Asking = [u8; 26];
+
+fn asking(peer: SocketAddr, spi: IkeSpi) -> Asking {
+    let addr = match peer.ip() {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
+    };
+    let parts = [&addr.octets()[..], &peer.port().to_be_bytes(), &spi.0.to_be_bytes()];
+    let mut asking = [0; size_of::<Asking>()];
+    for (byte, value) in asking.iter_mut().zip(parts.into_iter().flatten()) {
+        *byte = *value;
+    }
+    asking
 }
 
 /// An IKE SA among those of its connection that may be asked for Child SAs, if it is one.
-fn connected(sa: &IkeSa) -> Option<(usize, IkeSaId)> {
+fn connected(sa: &IkeSa) -> Option<Words> {
     let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
-    may_be_asked.then(|| (place_of(&sa.head.connection), sa.head.id))
+    may_be_asked.then(|| [place_of(&sa.head.connection), sa.head.id.0, 0])
 }
 
 /// More effects than any message has.

@@ -103,7 +103,7 @@ impl Established {
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         cx.shared.peers.insert(parentage.peer.id(), peer_since, head.id);
-        cx.shared.owners.extend(parentage.children.iter().map(|child| (child.id, head.id)));
+        cx.shared.own(&parentage.children, head.id);
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
         let tasks = core::mem::take(&mut parentage.tasks);
