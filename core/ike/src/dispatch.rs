@@ -41,9 +41,9 @@ fn try_receive(ike: &mut Ike, datagram: &mut [u8], path: Path, env: &mut Env<'_>
 }
 
 /// The IKE SA of a message.
-fn find(ike: &Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFault> {
-    let (id, sa) = ike.with_spi(own).ok_or(StateFault::UnknownSpi)?;
-    let head = &sa.head;
+fn find(ike: &mut Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFault> {
+    let (_, sas) = ike.parts();
+    let head = &sas.with_spi(own).ok_or(StateFault::UnknownSpi)?.head;
     // Our first request knows no SPI of the peer yet.
     let knows_peer = head.spi_r != IkeSpi::NONE;
     if head.spi_i != header.spi_i || (knows_peer && head.spi_r != header.spi_r) {
@@ -52,7 +52,7 @@ fn find(ike: &Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFault> {
     if header.flags.initiator != (head.role == Role::Responder) {
         return Err(StateFault::WrongRole.into());
     }
-    Ok(id)
+    Ok(head.id)
 }
 
 /// Answers a request that has ended its IKE SA and comes again; whether it is one.
@@ -97,9 +97,9 @@ fn first_request(
     if request.message_id != 0 || !request.flags.initiator {
         return Err(StateFault::MessageId.into());
     }
-    let known = ike.half_open(request.spi_i, path.remote);
-    let (all, half_open) = ike.counts();
     let (shared, sas) = ike.parts();
+    let known = sas.half_open(request.spi_i, path.remote);
+    let (all, half_open) = sas.counts();
     let mut cx = Cx { env, shared };
     if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
         // RFC 7296 section 2.1: the same request has the same answer.
@@ -126,7 +126,7 @@ fn first_request(
         .and_then(|content| init_reply((request.spi_i, datagram), &content, path, needs_cookie, &mut cx));
     match replied {
         Ok(sa) => {
-            ike.insert(sa);
+            sas.insert(sa);
             Ok(())
         }
         Err(refusal) => refuse_first(request, refusal, path, &mut cx),
@@ -204,7 +204,7 @@ fn protected(
         }
     });
     let (shared, sas) = ike.parts();
-    if let Some(request) = request.filter(|_| !sas.contains(id)) {
+    if let Some(request) = request.filter(|_| sas.get(id).is_none()) {
         let most = shared.settings.ike_sas;
         shared.farewells.keep(request, shared.transmits.iter().skip(before), (env.now, most));
     }

@@ -7,20 +7,19 @@ use crate::dispatch;
 use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
+use crate::registry::Registry;
 use crate::sa::{Cx, Effect, IkeSa, InitSent, Shared, State, Task};
 use crate::{
     ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
     StateFault, Traffic, Transmit, Unconfigured,
 };
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
-use casemate_tables::{Index, Names, Table, Words};
-use casemate_wire::ike::IkeSpi;
+use casemate_tables::Table;
 use core::net::{IpAddr, SocketAddr};
 
 /// What the caller lends for a call.
@@ -42,22 +41,7 @@ pub struct Env<'e> {
 /// All IKE SAs of a host.
 pub struct Ike {
     shared: Shared,
-    sas: Table<IkeSaId, Box<IkeSa>>,
-    /// By our own SPI.
-    by_spi: Table<u64, IkeSaId>,
-    /// Half-open ones that peers began, by [`asking`]: for requests that come again.
-    half_open: Names,
-    /// By the connection, as it lies in memory, and in this order: connection, IKE SA. Without half-open ones.
-    by_connection: Index,
-    /// When each has something to do, in this order: time, IKE SA.
-    timers: Index,
-    scheduled: Table<IkeSaId, Instant>,
-}
-
-/// What the tables say of an IKE SA that was taken out.
-struct Before {
-    half_open: Option<Asking>,
-    connected: Option<Words>,
+    sas: Registry,
 }
 
 impl Ike {
@@ -80,15 +64,7 @@ impl Ike {
             last_ike: 0,
             effects: Vec::new(),
         };
-        Self {
-            shared,
-            sas: Table::default(),
-            by_spi: Table::default(),
-            half_open: Names::new(),
-            by_connection: Index::new(),
-            timers: Index::new(),
-            scheduled: Table::default(),
-        }
+        Self { sas: Registry::new(shared.settings.keepalive), shared }
     }
 
     /// Whether keys of IKE SAs are told as events, for those who must read captures.
@@ -110,10 +86,7 @@ impl Ike {
                 None => gone.ikes.push(sa.head.id),
             }
         }
-        self.by_connection.clear();
-        for sa in self.sas.values() {
-            connected(sa).map(|entry| self.by_connection.insert(entry));
-        }
+        self.sas.connect_anew();
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
         gone
@@ -139,9 +112,7 @@ impl Ike {
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
         let wish = child.map(|child| Wish::new(child.clone(), packet));
-        let takes_wishes = |id: &IkeSaId| self.sas.get(*id).is_some_and(|sa| sa.takes_wishes());
-        let connected = self.by_connection.with(place_of(connection)).map(|[_, id, _]| IkeSaId(id));
-        let existing = { connected }.find(takes_wishes);
+        let existing = self.sas.of_connection(connection).find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
         match (existing, wish) {
             (Some(id), Some(wish)) => {
                 self.with(id, env, |sa, cx| sa.wish(wish, cx));
@@ -158,14 +129,14 @@ impl Ike {
         wishes: Vec<Wish>,
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
-        if self.sas.len() >= self.shared.settings.ike_sas {
+        if self.sas.counts().0 >= self.shared.settings.ike_sas {
             return Err(NotBegun::Full);
         }
         let path = self.path_of(connection, env.host)?;
         let mut cx = Cx { env, shared: &mut self.shared };
         let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
         let sa = begun.map_err(|_| NotBegun::Provider)?;
-        self.insert(sa);
+        self.sas.insert(sa);
         self.settle(env);
         Ok(())
     }
@@ -210,14 +181,12 @@ impl Ike {
 
     /// When [`tick`](Self::tick) is to be called.
     pub fn due(&self) -> Option<Instant> {
-        self.timers.first().map(|[at, ..]| Instant::from_micros(at))
+        self.sas.due()
     }
 
     /// Does what is due.
     pub fn tick(&mut self, env: &mut Env<'_>) {
-        let until = env.now.as_micros();
-        let due = self.timers.iter().take_while(|[at, ..]| *at <= until);
-        let due: Vec<IkeSaId> = due.map(|[_, id, _]| IkeSaId(id)).collect();
+        let due: Vec<IkeSaId> = self.sas.all_due(env.now).collect();
         for id in due {
             self.with(id, env, IkeSa::on_time);
         }
@@ -240,7 +209,7 @@ impl Ike {
 
     /// Every IKE SA, the oldest first.
     pub fn status(&self) -> impl Iterator<Item = IkeStatus> + '_ {
-        self.sas.values().map(|sa| sa.status())
+        self.sas.values().map(IkeSa::status)
     }
 
     /// Lets one IKE SA do something; `false` if it is gone.
@@ -261,73 +230,13 @@ impl Ike {
         env: &mut Env<'_>,
         act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
     ) -> bool {
-        let Some((sa, before)) = self.take(id) else { return false };
+        let Some((sa, before)) = self.sas.take(id) else { return false };
         let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
-        self.put_back(sa, before);
+        if let Some((sa, why)) = self.sas.put_back(sa, before) {
+            let (ike, connection) = (sa.head.id, sa.head.connection.clone());
+            self.shared.events.push_back(Event::IkeDown { ike, connection, why });
+        }
         true
-    }
-
-    /// Takes an IKE SA out of its table. With [`put_back`](Self::put_back) apart from `act`, so that they are not there once for each
-    /// of the things that an IKE SA can do.
-    fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, Before)> {
-        let sa = *self.sas.remove(id)?;
-        let half_open = sa.is_half_open().then_some(asking(sa.head.path.remote, sa.head.spi_i));
-        let connected = connected(&sa);
-        Some((sa, Before { half_open, connected }))
-    }
-
-    /// Puts an IKE SA back, and in order what is known of it elsewhere.
-    fn put_back(&mut self, sa: IkeSa, before: Before) {
-        if let Some(asking) = before.half_open.filter(|_| !sa.is_half_open()) {
-            self.half_open.remove(&asking, [sa.head.id.0, 0]);
-        }
-        let is_connected = connected(&sa);
-        if let Some(known) = before.connected.filter(|_| is_connected != before.connected) {
-            self.by_connection.remove(known);
-        }
-        is_connected.map(|entry| self.by_connection.insert(entry));
-        match sa.state {
-            State::Closed(why) => self.forget(&sa, why),
-            _ => {
-                self.schedule(&sa);
-                self.sas.insert(sa.head.id, sa.into());
-            }
-        }
-    }
-
-    fn forget(&mut self, sa: &IkeSa, why: Down) {
-        let id = sa.head.id;
-        self.by_spi.remove(sa.head.own_spi().0);
-        if let Some(at) = self.scheduled.remove(id) {
-            self.timers.remove(timer(at, id));
-        }
-        let connection = sa.head.connection.clone();
-        self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
-    }
-
-    fn schedule(&mut self, sa: &IkeSa) {
-        let (id, due) = (sa.head.id, sa.due(self.shared.settings.keepalive));
-        if self.scheduled.get(id).copied() == due {
-            return;
-        }
-        if let Some(at) = self.scheduled.remove(id) {
-            self.timers.remove(timer(at, id));
-        }
-        if let Some(at) = due {
-            self.scheduled.insert(id, at);
-            self.timers.insert(timer(at, id));
-        }
-    }
-
-    pub(crate) fn insert(&mut self, sa: IkeSa) {
-        let id = sa.head.id;
-        self.by_spi.insert(sa.head.own_spi().0, id);
-        if sa.is_half_open() {
-            self.half_open.insert(&asking(sa.head.path.remote, sa.head.spi_i), [id.0, 0]);
-        }
-        connected(&sa).map(|entry| self.by_connection.insert(entry));
-        self.schedule(&sa);
-        self.sas.insert(id, sa.into());
     }
 
     /// Carries out what states asked for. Each effect may have effects; a chain of them is short.
@@ -345,7 +254,7 @@ impl Ike {
         match effect {
             Effect::Spawn(sa) => {
                 let id = sa.head.id;
-                self.insert(*sa);
+                self.sas.insert(*sa);
                 self.act(id, env, IkeSa::proceed);
             }
             Effect::Adopt(id, heritage) => {
@@ -390,55 +299,14 @@ impl Ike {
         }
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut Table<IkeSaId, Box<IkeSa>>) {
+    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut Registry) {
         (&mut self.shared, &mut self.sas)
-    }
-
-    /// The IKE SA with this SPI of ours.
-    pub(crate) fn with_spi(&self, own: IkeSpi) -> Option<(IkeSaId, &IkeSa)> {
-        let id = *self.by_spi.get(own.0)?;
-        Some((id, self.sas.get(id)?))
-    }
-
-    pub(crate) fn half_open(&self, spi: IkeSpi, remote: SocketAddr) -> Option<IkeSaId> {
-        self.half_open.of(&asking(remote, spi)).next().map(|[id, _]| IkeSaId(id))
     }
 
     /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
     pub fn counts(&self) -> (usize, usize) {
-        (self.sas.len(), self.half_open.len())
+        self.sas.counts()
     }
-}
-
-/// Where a connection lies. While an IKE SA holds it, no other lies there.
-fn place_of(connection: &Arc<Connection>) -> u64 {
-    Arc::as_ptr(connection).addr() as u64
-}
-
-fn timer(at: Instant, id: IkeSaId) -> Words {
-    [at.as_micros(), id.0, 0]
-}
-
-/// The peer's address, port and SPI.
-type Asking = [u8; 26];
-
-fn asking(peer: SocketAddr, spi: IkeSpi) -> Asking {
-    let addr = match peer.ip() {
-        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
-        IpAddr::V6(addr) => addr,
-    };
-    let parts = [&addr.octets()[..], &peer.port().to_be_bytes(), &spi.0.to_be_bytes()];
-    let mut asking = [0; size_of::<Asking>()];
-    for (byte, value) in asking.iter_mut().zip(parts.into_iter().flatten()) {
-        *byte = *value;
-    }
-    asking
-}
-
-/// An IKE SA among those of its connection that may be asked for Child SAs, if it is one.
-fn connected(sa: &IkeSa) -> Option<Words> {
-    let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
-    may_be_asked.then(|| [place_of(&sa.head.connection), sa.head.id.0, 0])
 }
 
 /// More effects than any message has.

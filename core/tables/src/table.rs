@@ -45,7 +45,8 @@ impl<K, V> Default for Table<K, V> {
 }
 
 impl Index {
-    /// The last word of the entry with these first two.
+    /// The last word of the entry with these first two. Not inlined: it would be there once for each kind of value.
+    #[inline(never)]
     fn place(&self, key: [u64; 2]) -> Option<usize> {
         let [.., place] = self.with_both(key).next()?;
         usize::try_from(place).ok()
