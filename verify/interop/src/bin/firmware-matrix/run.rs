@@ -100,6 +100,9 @@ fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: In
     peer.establish(case)?;
     ask(case, peer, "ping", "56")?;
     let first_answer = start.elapsed();
+    if let Some(suite) = case.suite_said().filter(|suite| !firmware.said().contains(suite)) {
+        return Err(Error::new(format!("the firmware does not say `{suite}`")));
+    }
     ask(case, peer, "ping", SIZES)?;
     let page = ask(case, peer, "page", PAGES)?;
     ask(case, peer, "tcp", BULK)?;

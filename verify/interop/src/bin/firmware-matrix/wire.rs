@@ -1,6 +1,7 @@
 //! What went over the wire, from QEMU's capture.
 
 use casemate_interop::{Error, PAGE, Result};
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -37,20 +38,21 @@ impl Wire {
     }
 
     fn of(file: &[u8]) -> Self {
-        let mut wire = Self::default();
+        let (mut wire, page) = (Self::default(), PAGE.windows(SAMPLE).collect());
         let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
         while let Some((header, after)) = rest.split_at_checked(PACKET_HEADER) {
             let length =
                 header.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
             // The last one may be on its way to the disk.
             let Some((frame, next)) = after.split_at_checked(length as usize) else { break };
-            wire.count(frame);
+            wire.count(frame, &page);
             rest = next;
         }
         wire
     }
 
-    fn count(&mut self, frame: &[u8]) {
+    /// Counts a frame; `page` has every piece of the page.
+    fn count(&mut self, frame: &[u8], page: &HashSet<&[u8]>) {
         let byte = |at: usize| frame.get(at).copied().unwrap_or_default();
         let kind = match frame.get(12..14) {
             Some([0x08, 0x06]) => &mut self.neighbour,
@@ -69,7 +71,7 @@ impl Wire {
             _ => &mut self.clear,
         };
         *kind = kind.saturating_add(1);
-        let has_page = PAGE.chunks_exact(SAMPLE).any(|piece| frame.windows(SAMPLE).any(|part| part == piece));
+        let has_page = frame.chunks_exact(SAMPLE).any(|part| page.contains(part));
         self.page = self.page.saturating_add(u32::from(has_page));
     }
 
