@@ -13,6 +13,7 @@ mod firmware;
 mod guest;
 mod netns;
 mod process;
+mod qmp;
 
 pub use device::Device;
 pub use error::{Error, Result};

@@ -13,10 +13,12 @@
 //! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
 //! nothing but ARP, neighbour discovery, IKE and ESP, bytes come back from its echo service and go to its discard service, and
 //! clear text is not answered. Three cases measure requests a second, plain and protected.
+//! In the cases `pc/exhaust/...` something is full or silent: the machine has to bear it and to go on.
 //! Besides, the firmware is told to break the rules of its memory, and has to end of it.
 //! A line a case, a closing line, exit status 0 only if all held.
 
 mod case;
+mod exhaust;
 mod fault;
 mod gateway;
 mod peer;
@@ -25,6 +27,7 @@ mod wire;
 
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
+use exhaust::Hardship;
 use fault::Fault;
 use run::{Outcome, Places};
 use std::path::PathBuf;
@@ -81,11 +84,11 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
 fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     let cases: Vec<Case> =
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
-    let faults: Vec<Fault> = fault::ALL
-        .into_iter()
-        .filter(|fault| filter.iter().all(|part| fault.name().contains(part)))
-        .collect();
-    if cases.is_empty() && faults.is_empty() {
+    let picked = |name: String| filter.iter().all(|part| name.contains(part));
+    let hardships: Vec<Hardship> = exhaust::ALL.into_iter().filter(|one| picked(one.name())).collect();
+    let faults: Vec<Fault> = fault::ALL.into_iter().filter(|fault| picked(fault.name())).collect();
+    let count = cases.len().saturating_add(hardships.len()).saturating_add(faults.len());
+    if count == 0 {
         return Err(Error::new("no case has such a name"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
@@ -102,21 +105,19 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
             }
         }
     }
-    for fault in &faults {
-        match fault.run(places) {
-            Ok(caught) => println!("ok    {:<32} {caught}", fault.name()),
+    let hardships = hardships.iter().map(|hardship| (hardship.name(), hardship.run(places)));
+    let faults = faults.iter().map(|fault| (fault.name(), fault.run(places)));
+    for (name, result) in hardships.chain(faults) {
+        match result {
+            Ok(said) => println!("ok    {name:<32} {said}"),
             Err(error) => {
                 failed = failed.saturating_add(1);
-                println!("FAIL  {:<32} {error}", fault.name());
+                println!("FAIL  {name:<32} {error}");
             }
         }
     }
     say_rates(&rates);
-    println!(
-        "firmware matrix: {} cases, {failed} failed ({:.0} s)",
-        cases.len().saturating_add(faults.len()),
-        start.elapsed().as_secs_f64()
-    );
+    println!("firmware matrix: {count} cases, {failed} failed ({:.0} s)", start.elapsed().as_secs_f64());
     Ok(failed == 0)
 }
 
