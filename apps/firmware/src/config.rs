@@ -28,6 +28,8 @@ pub struct Config {
     pub protection: Protection,
     /// Something wrong to do instead of all work.
     pub fault: Option<Fault>,
+    /// How long after its start it holds nearly all of its heap, in seconds, so that one can see what it does without.
+    pub holds_heap: Option<u8>,
 }
 
 /// Something wrong that the processor has to catch. The machine does it when it is told to, so that this can be seen.
@@ -162,8 +164,10 @@ impl Config {
             _ => return Err(wrong("keys", "none, manual or ike was expected")),
         };
         let fault = words.optional("fault", fault, "the name of a fault was expected")?;
+        let holds_heap =
+            words.optional("hold-heap", |text| text.parse().ok(), "seconds were expected, at most 255")?;
         words.must_be_empty()?;
-        Ok(Self { address, prefix, gateway, protection, fault })
+        Ok(Self { address, prefix, gateway, protection, fault, holds_heap })
     }
 }
 

@@ -107,6 +107,7 @@ fn errors_name_the_word_and_no_value() {
         (&format!("{IKE} ike=aes128gcm16"), "ike"),
         ("address=10.9.0.2/24 esp=aes128gcm16", "esp"),
         (&format!("{IKE} fault=hush"), "fault"),
+        (&format!("{IKE} hold-heap=256"), "hold-heap"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
     ] {
@@ -120,7 +121,9 @@ fn errors_name_the_word_and_no_value() {
 fn faults_have_names() {
     let config = Config::parse("address=10.9.0.2/24 fault=run-stack").unwrap();
     assert_eq!(config.fault, Some(Fault::RunStack));
-    assert_eq!(Config::parse(IKE).unwrap().fault, None);
+    let config = Config::parse(IKE).unwrap();
+    assert_eq!((config.fault, config.holds_heap), (None, None));
+    assert_eq!(Config::parse(&format!("{IKE} hold-heap=3")).unwrap().holds_heap, Some(3));
 }
 
 #[test]

@@ -34,9 +34,10 @@ use console::say;
 use core::convert::Infallible;
 use core::panic::PanicInfo;
 use idle::Idle;
+use memory::Hoard;
 use net::Nic;
 use rng::HardwareRng;
-use smoltcp::time::Duration;
+use smoltcp::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// How often the console is asked whether somebody typed something: ports are slow.
@@ -69,6 +70,7 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
         say!("{trouble}");
         "the configuration cannot be carried out"
     })?;
+    let mut hoard = config.holds_heap.map(|seconds| Hoard::take_until(Instant::from_secs(seconds)));
     memory::say_heap();
     say!("ready after {} us", clock.now().total_micros());
     let (mut journal, mut asked, mut seen) = (Journal::default(), clock.now(), Seen::of(&mut station));
@@ -79,6 +81,9 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
             asked = now;
             if console::typed().is_some() {
                 say_status(&mut station);
+            }
+            if hoard.as_mut().is_some_and(|hoard| hoard.is_over(now)) {
+                memory::say_heap();
             }
             let before = core::mem::replace(&mut seen, Seen::of(&mut station));
             for line in seen.lines_after(before) {
@@ -130,6 +135,9 @@ fn say_status(station: &mut Station<Nic>) {
         say!("{STOPPED}, {} times", counts.stopped);
     }
     say!("pages: {}", station.served());
+    if station.refused() > 0 {
+        say!("ike: no memory, {} refused", station.refused());
+    }
     for (reason, count) in station.drops() {
         say!("dropped: {count} {reason}");
     }

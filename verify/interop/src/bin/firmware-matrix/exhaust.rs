@@ -26,7 +26,7 @@ pub(crate) struct Hardship {
 }
 
 /// Every hardship.
-pub(crate) const ALL: [Hardship; 3] = [
+pub(crate) const ALL: [Hardship; 5] = [
     Hardship {
         name: "no-cable",
         keys: Keys::Ike { mode: Mode::Tunnel, firmware_begins: true },
@@ -50,6 +50,21 @@ pub(crate) const ALL: [Hardship; 3] = [
         options: &[],
         inflict: half_open,
     },
+    Hardship {
+        name: "no-heap/ike",
+        keys: Keys::Ike { mode: Mode::Tunnel, firmware_begins: false },
+        // The gateway asks at once, and again after 1, 3 and 7 seconds.
+        words: "hold-heap=2\n",
+        options: &[],
+        inflict: no_heap_for_ike,
+    },
+    Hardship {
+        name: "no-heap/page",
+        keys: Keys::Manual(Mode::Tunnel),
+        words: "hold-heap=2\n",
+        options: &[],
+        inflict: no_heap_for_page,
+    },
 ];
 
 /// The machine, its peer, and where their files are.
@@ -70,7 +85,7 @@ impl Hardship {
     pub(crate) fn run(&self, places: &Places) -> Result<String> {
         let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
         let case = Case { peer, machine, family, keys: self.keys, suite, measures: false };
-        let directory = places.directory.join(format!("exhaust-{}", self.name));
+        let directory = places.directory.join(format!("exhaust-{}", self.name.replace('/', "-")));
         fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
         let mut peer = Casemate::new(family, places)?;
         peer.start(&case, &directory)?;
@@ -219,4 +234,30 @@ fn wait_for(flood: &mut Background) -> Result<()> {
     let waited = flood.wait_until(LIMIT, |said| said.contains(SENT));
     // It may have ended between two looks, and has said everything then.
     if flood.said().contains(SENT) { Ok(()) } else { waited }
+}
+
+/// KiB of heap that are more than nearly all.
+const NEARLY_ALL: u64 = 16_000;
+
+/// A handshake without memory: its messages are refused. When there is memory again it succeeds.
+fn no_heap_for_ike(bench: &mut Bench<'_>) -> Result<String> {
+    let console = bench.firmware.said();
+    let refused = console.lines().find(|line| line.starts_with("ike: no memory, "));
+    let refused = refused.ok_or_else(|| Error::new("nothing was refused"))?;
+    if console.find(refused) > console.find("ike: established") {
+        return Err(Error::new("it was refused after it had succeeded"));
+    }
+    let status = bench.firmware.status()?;
+    let count = status.lines().find(|line| line.starts_with("ike: no memory, "));
+    count.map(String::from).ok_or_else(|| Error::new(format!("the status does not count it: {status}")))
+}
+
+/// Connections, pages and packets take no memory.
+fn no_heap_for_page(bench: &mut Bench<'_>) -> Result<String> {
+    ask(&bench.case, &mut bench.peer, "page", "20")?;
+    let taken = bench.heap()?;
+    if taken < NEARLY_ALL {
+        return Err(Error::new(format!("there was memory: {taken} KiB were taken")));
+    }
+    Ok(format!("20 pages with {taken} KiB of heap taken"))
 }
