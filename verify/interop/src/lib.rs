@@ -14,6 +14,7 @@ mod firmware;
 mod guest;
 mod netns;
 mod process;
+mod qmp;
 
 pub use charon::Charon;
 pub use device::Device;
