@@ -1,15 +1,12 @@
-//! System calls that std does not have: CPU affinity and CPU time, the namespace of a thread, and many datagrams at once.
+//! System calls that std does not have: CPU affinity and CPU time, the namespace of a thread, and what a socket dropped.
 
 use std::fs::File;
 use std::io;
-use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Datagrams in one call.
-const MANY: usize = 64;
-/// Longer than any datagram that is received so.
-const LONGEST: usize = 2_048;
+/// How many numbers SO_MEMINFO gives (linux/sock_diag.h); the drops are the last.
+const MEMORY_NUMBERS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 
 /// Keeps this process, and what it starts from now on, on its first CPUs.
 pub(crate) fn stay_on_cpus(count: usize) -> io::Result<()> {
@@ -52,45 +49,21 @@ pub(crate) fn enter_network_of(pid: u32) -> io::Result<()> {
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
 }
 
-/// Takes datagrams, many in one call, and throws them away.
-pub(crate) struct Sieve {
-    /// Never read.
-    bytes: Box<[u8]>,
-}
-
-impl Sieve {
-    pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; LONGEST].into() }
-    }
-
-    /// Waits for datagrams, as long as the socket's time-out says, and takes those that are there: how many.
-    pub(crate) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        let mut part = libc::iovec { iov_base: self.bytes.as_mut_ptr().cast(), iov_len: self.bytes.len() };
-        // SAFETY: mmsghdr is plain data, for which all zeros are valid.
-        let mut messages: [libc::mmsghdr; MANY] = unsafe { std::mem::zeroed() };
-        for message in &mut messages {
-            message.msg_hdr.msg_iov = &raw mut part;
-            message.msg_hdr.msg_iovlen = 1;
-        }
-        // SAFETY: the kernel writes to `messages` and, each over the one before, to `bytes`, no more than the lengths that
-        // are said; both live until the call is over.
-        let count = unsafe {
-            libc::recvmmsg(
-                socket.as_raw_fd(),
-                messages.as_mut_ptr(),
-                MANY as libc::c_uint,
-                libc::MSG_WAITFORONE,
-                std::ptr::null_mut(),
-            )
-        };
-        match usize::try_from(count) {
-            Ok(count) => Ok(count),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                error => Err(error),
-            },
-        }
-    }
+/// How many datagrams a socket has dropped so far; it begins again at zero after 2^32.
+pub(crate) fn drops(socket: &impl AsRawFd) -> io::Result<u32> {
+    let mut numbers = [0_u32; MEMORY_NUMBERS];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `len` bytes to `numbers`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &mut len,
+        )
+    })?;
+    Ok(numbers[MEMORY_NUMBERS - 1])
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -1,19 +1,19 @@
 //! Small packets of many flows: how many arrive in a second.
 //!
-//! iperf3 is too slow for this; sender and receiver are threads of this process, one in each namespace. The packets of the
-//! flows take turns, so that no two that follow each other are of one flow or of one length. The sender knows how many
-//! have arrived, past the tunnel, and keeps at most [`WINDOW`] on the way: a tunnel that is slow is not flooded, and
-//! the sender sleeps meanwhile.
+//! iperf3 is too slow for this. The sender is a thread of this process; the packets of the flows take turns, so that no two
+//! that follow each other are of one flow or of one length. The receiver is a socket whose filter drops everything: the
+//! kernel counts what has arrived there, and no time is spent on reading it. The sender looks at this count, past the
+//! tunnel, and keeps at most [`WINDOW`] on the way: a tunnel that is slow is not flooded, and the sender sleeps meanwhile.
 
 use super::Meter;
 use crate::arena::{Arena, BEHIND};
-use crate::sys::{self, Sieve};
+use crate::sys;
 use casemate_interop::{Error, Result};
+use socket2::{Domain, SockFilter, Socket, Type};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Lengths of the packets, IPv4 header included; each is one flow.
@@ -24,13 +24,12 @@ const STEP: usize = 4;
 const HEADERS: usize = 28;
 /// Packets on the way at most: as many as the queue of a TUN interface takes without dropping one.
 const WINDOW: u64 = 400;
-/// As few are on the way when the sender goes on.
-const LOW: u64 = WINDOW / 2;
+/// How long the sender sleeps when so many are on the way.
+const PAUSE: Duration = Duration::from_micros(200);
 /// What has not arrived for so long is lost.
 const LOST: Duration = Duration::from_millis(20);
 /// Before the count begins.
 const WARM_UP: Duration = Duration::from_millis(300);
-const TIMEOUT: Duration = Duration::from_millis(50);
 const PORT: u16 = 9_000;
 
 /// What the packets came to.
@@ -43,31 +42,24 @@ pub(crate) struct Outcome {
     pub(crate) lost: f64,
 }
 
-/// What the threads tell each other.
+/// What the sender tells, and is told.
 #[derive(Default)]
 struct Shared {
     received: AtomicU64,
     lost: AtomicU64,
-    /// When so many have arrived, the sender waits for being woken up.
-    wanted: AtomicU64,
     is_over: AtomicBool,
 }
 
 pub(crate) fn measure(arena: &Arena, meter: &Meter<'_>, seconds: Duration) -> Result<Outcome> {
-    let shared = &Shared::default();
-    let [sender, receiver] = [&arena.ends[0], &arena.ends[1]].map(casemate_interop::Netns::pid);
+    let shared = Shared::default();
     std::thread::scope(|scope| {
-        let sender = scope.spawn(move || send(sender, shared));
-        let woken = sender.thread().clone();
-        let receiver = scope.spawn(move || receive(receiver, &woken, shared));
-        let outcome = observe(shared, meter, seconds);
+        let sender = scope.spawn(|| send([arena.ends[0].pid(), arena.ends[1].pid()], &shared));
+        let outcome = observe(&shared, meter, seconds);
         shared.is_over.store(true, Ordering::Relaxed);
-        for (name, thread) in [("sender", sender), ("receiver", receiver)] {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
-                .map_err(Error::in_front(name))?;
-        }
+        sender
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+            .map_err(Error::in_front("sender"))?;
         outcome
     })
 }
@@ -89,36 +81,22 @@ fn observe(shared: &Shared, meter: &Meter<'_>, seconds: Duration) -> Result<Outc
     })
 }
 
-fn receive(pid: u32, sender: &Thread, shared: &Shared) -> io::Result<()> {
-    sys::enter_network_of(pid)?;
-    let socket = UdpSocket::bind((BEHIND[1], PORT))?;
-    socket.set_read_timeout(Some(TIMEOUT))?;
-    let mut sieve = Sieve::new();
-    while !shared.is_over.load(Ordering::Relaxed) {
-        let count = sieve.receive(&socket)? as u64;
-        let before = shared.received.fetch_add(count, Ordering::SeqCst);
-        let wanted = shared.wanted.load(Ordering::SeqCst);
-        if before < wanted && wanted <= before + count {
-            sender.unpark();
-        }
-    }
-    Ok(())
-}
-
-fn send(pid: u32, shared: &Shared) -> io::Result<()> {
-    sys::enter_network_of(pid)?;
+fn send([sender, receiver]: [u32; 2], shared: &Shared) -> io::Result<()> {
+    sys::enter_network_of(receiver)?;
+    let mut sink = Sink::bind()?;
+    sys::enter_network_of(sender)?;
     let flow = |length| {
         let socket = UdpSocket::bind((BEHIND[0], 0))?;
         socket.connect((BEHIND[1], PORT))?;
-        socket.set_write_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(LOST))?;
         Ok((socket, vec![0; length - HEADERS]))
     };
     let flows: Vec<(UdpSocket, Vec<u8>)> = LENGTHS.step_by(STEP).map(flow).collect::<io::Result<_>>()?;
     let (mut sent, mut turns) = (0, flows.iter().cycle());
     while !shared.is_over.load(Ordering::Relaxed) {
-        let free = wait_for_room(sent, shared);
+        let free = wait_for_room(sent, &mut sink, shared)?;
         for (socket, bytes) in turns.by_ref().take(free as usize) {
-            // A queue that is full, or nobody there yet: what is not sent does not arrive, and counts as lost.
+            // A queue that is full: what is not sent does not arrive, and counts as lost.
             let _ = socket.send(bytes);
             sent += 1;
         }
@@ -126,24 +104,47 @@ fn send(pid: u32, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// How many packets may be sent, when there are few on the way. What is on the way for too long is given up.
-fn wait_for_room(sent: u64, shared: &Shared) -> u64 {
-    let Shared { received, lost, wanted, is_over } = shared;
-    while !is_over.load(Ordering::Relaxed) {
-        let gone = lost.load(Ordering::Relaxed);
-        let on_the_way = sent.saturating_sub(received.load(Ordering::SeqCst) + gone);
-        if on_the_way <= LOW {
-            return WINDOW - on_the_way;
+/// How many packets may be sent. What is on the way for too long is given up.
+fn wait_for_room(sent: u64, sink: &mut Sink, shared: &Shared) -> io::Result<u64> {
+    let (mut arrived, mut since) = (sink.arrived, Instant::now());
+    while !shared.is_over.load(Ordering::Relaxed) {
+        sink.look()?;
+        shared.received.store(sink.arrived, Ordering::Relaxed);
+        let on_the_way = sent.saturating_sub(sink.arrived + shared.lost.load(Ordering::Relaxed));
+        if on_the_way < WINDOW {
+            return Ok(WINDOW - on_the_way);
         }
-        let target = sent - gone - LOW;
-        wanted.store(target, Ordering::SeqCst);
-        // It may have arrived in between; then nobody wakes us up.
-        if received.load(Ordering::SeqCst) < target {
-            std::thread::park_timeout(LOST);
-            if received.load(Ordering::SeqCst) < target {
-                lost.fetch_add(on_the_way, Ordering::Relaxed);
-            }
+        if sink.arrived != arrived {
+            (arrived, since) = (sink.arrived, Instant::now());
+        } else if since.elapsed() > LOST {
+            shared.lost.fetch_add(on_the_way, Ordering::Relaxed);
         }
+        std::thread::sleep(PAUSE);
     }
-    0
+    Ok(0)
+}
+
+/// A socket that drops what arrives, and how much that was.
+struct Sink {
+    socket: Socket,
+    arrived: u64,
+}
+
+impl Sink {
+    fn bind() -> io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+        // `ret #0`: the packet is cut to no bytes, that is, dropped.
+        let code = (libc::BPF_RET | libc::BPF_K) as u16;
+        socket.attach_filter(&[SockFilter::new(code, 0, 0, 0)])?;
+        let address: Ipv4Addr = BEHIND[1].parse().map_err(io::Error::other)?;
+        socket.bind(&SocketAddrV4::new(address, PORT).into())?;
+        Ok(Self { socket, arrived: 0 })
+    }
+
+    /// Reads the kernel's count, which has 32 bits.
+    fn look(&mut self) -> io::Result<()> {
+        let new = sys::drops(&self.socket)?.wrapping_sub(self.arrived as u32);
+        self.arrived += u64::from(new);
+        Ok(())
+    }
 }
