@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::{interop, metadata, packages, shell};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub(crate) const ABOUT: &str = "Build the bootable image of apps/firmware; with --run, try it under QEMU
 The image is an ELF file that QEMU's `-kernel` boots on the machines pc, q35 and microvm, built with the stable toolchain of the
@@ -23,6 +24,12 @@ const TARGET: [&str; 8] = [
     "firmware",
 ];
 
+/// Which of their implementations the ciphers' crates take (docs/decisions/0029-chacha20-on-qemu.md).
+const CIPHERS: [&str; 4] = ["--cfg", "chacha20_backend=\"soft\"", "--cfg", "poly1305_backend=\"soft\""];
+
+/// What stands between the flags in cargo's environment.
+const SEPARATOR: &str = "\u{1f}";
+
 /// Builds the image, and tries it if it is told to.
 pub(crate) fn run(arguments: &[String]) -> Result {
     let image = build()?;
@@ -36,7 +43,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
 /// Clippy for what is in the image only.
 pub(crate) fn clippy() -> Result {
     let arguments = [&["clippy"], &TARGET[..], &["--locked", "--", "--deny", "warnings"]].concat();
-    shell::run_cargo(&arguments)
+    shell::run(cargo().args(arguments))
 }
 
 /// Why the image cannot be tried here, if so.
@@ -44,8 +51,20 @@ pub(crate) fn unavailable() -> Option<&'static str> {
     interop::unavailable().or_else(|| (!packages::has_qemu()).then_some("qemu-system-x86_64 is missing"))
 }
 
+/// The cargo that builds the image: with the flags that it has anyway, and those of the ciphers.
+fn cargo() -> Command {
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_else(|_| {
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        flags.split_whitespace().collect::<Vec<_>>().join(SEPARATOR)
+    });
+    let flags = flags.split(SEPARATOR).filter(|flag| !flag.is_empty()).chain(CIPHERS);
+    let mut command = shell::command(shell::cargo());
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join(SEPARATOR));
+    command
+}
+
 fn build() -> Result<PathBuf> {
-    shell::run_cargo(&[&["build"], &TARGET[..], &["--locked"]].concat())?;
+    shell::run(cargo().args([&["build"], &TARGET[..], &["--locked"]].concat()))?;
     let image = metadata::target_directory()?.join("firmware/casemate-firmware");
     println!("{}", image.display());
     Ok(image)

@@ -7,7 +7,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
-use casemate_ike::config::Identity;
+use casemate_ike::config::{ChildProposal, Identity, IkeProposal, child_proposals, ike_proposals};
+use casemate_ike::spelling::{self, proposal, value};
 use casemate_sa::{Mode, Spi};
 use core::fmt;
 use core::net::IpAddr;
@@ -27,6 +28,8 @@ pub struct Config {
     pub protection: Protection,
     /// Something wrong to do instead of all work.
     pub fault: Option<Fault>,
+    /// How long after its start it holds nearly all of its heap, in seconds, so that one can see what it does without.
+    pub holds_heap: Option<u8>,
 }
 
 /// Something wrong that the processor has to catch. The machine does it when it is told to, so that this can be seen.
@@ -121,6 +124,10 @@ pub struct IkeKeys {
     pub secret: SecretBytes,
     /// Whether we begin.
     pub initiates: bool,
+    /// Algorithms of the IKE SA, the preferred ones first.
+    pub ike: Vec<IkeProposal>,
+    /// Algorithms of its Child SAs, which have ESP.
+    pub esp: Vec<ChildProposal>,
 }
 
 /// What is wrong with a word.
@@ -157,12 +164,25 @@ impl Config {
             _ => return Err(wrong("keys", "none, manual or ike was expected")),
         };
         let fault = words.optional("fault", fault, "the name of a fault was expected")?;
+        let holds_heap =
+            words.optional("hold-heap", |text| text.parse().ok(), "seconds were expected, at most 255")?;
         words.must_be_empty()?;
-        Ok(Self { address, prefix, gateway, protection, fault })
+        Ok(Self { address, prefix, gateway, protection, fault, holds_heap })
     }
 }
 
 const SAME_VERSION: &str = "an address of the same IP version as ours was expected";
+
+const IKE_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128-sha256-x25519";
+const ESP_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128gcm16,chacha20poly1305";
+
+/// Reads proposals between commas, of which there is at least one.
+fn proposals<T: Clone>(one: fn(&str) -> spelling::Read<Vec<T>>) -> impl Fn(&str) -> Option<Vec<T>> {
+    move |text| {
+        let all: spelling::Read<Vec<Vec<T>>> = value::items(text).map(one).collect();
+        all.ok().map(|all| all.concat()).filter(|all| !all.is_empty())
+    }
+}
 
 fn address_of_version(own: IpAddr) -> impl Fn(&str) -> Option<IpAddr> {
     move |text| text.parse().ok().filter(|addr: &IpAddr| addr.is_ipv4() == own.is_ipv4())
@@ -323,6 +343,8 @@ impl<'t> Words<'t> {
             peer_id: self.needed("peer-id", name, "a name was expected")?,
             secret: self.needed("psk", secret, "the shared key was expected")?,
             initiates: self.needed("role", role, "initiate or respond was expected")?,
+            ike: self.optional("ike", proposals(proposal::ike), IKE_SUITES)?.unwrap_or_else(ike_proposals),
+            esp: self.optional("esp", proposals(proposal::esp), ESP_SUITES)?.unwrap_or_else(child_proposals),
         })
     }
 

@@ -120,7 +120,9 @@ pub(crate) fn connection(own: IpAddr, keys: &IkeKeys) -> Connection {
     let mut connection = Connection::with_shared_key("peer", keys.id.clone(), keys.peer_id.clone());
     (connection.local_addrs, connection.remote_addrs) = (only(own), only(keys.peer));
     connection.dpd_delay = Some(DPD_DELAY);
+    connection.proposals.clone_from(&keys.ike);
     let mut child = Child::new("all");
+    child.proposals.clone_from(&keys.esp);
     child.mode = match keys.mode {
         Mode::Tunnel => ChildMode::Tunnel,
         Mode::Transport => ChildMode::Transport,

@@ -23,6 +23,8 @@ mod http;
 mod journal;
 mod keys;
 mod lines;
+mod memory;
+mod speaker;
 mod station;
 
 pub use bulk::Bulk;

@@ -3,18 +3,19 @@
 use crate::bulk::Bulk;
 use crate::config::{Config, Protection};
 use crate::http::Http;
+use crate::memory::Needs;
+use crate::speaker::Speaker;
 use crate::{keys, lines};
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate::{Datapath, Endpoint, housekeeping};
 use casemate_crypto::Rng;
 use casemate_datapath::{AddSaError, DropReason, Unmatched};
-use casemate_ike::{Settings, SharedKeys};
+use casemate_ike::Settings;
 use casemate_sa::Limits;
-use casemate_smoltcp::{Exchange, Guarded, IkeSockets, Keys, Setup, from_smoltcp};
+use casemate_smoltcp::{Exchange, Guarded, Setup, from_smoltcp};
 use core::fmt;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, SocketSet};
@@ -31,6 +32,8 @@ const LIMITS: Limits = Limits {
     reassemblies: 4,
     reassembly_bytes: 65_535,
 };
+
+const SETTINGS: Settings = Settings::DEVICE;
 
 /// Buffers of the services for bytes by the thousand.
 const BULK: usize = 16_384;
@@ -72,7 +75,7 @@ pub struct Station<D: Exchange> {
     device: Guarded<D>,
     interface: Interface,
     sockets: SocketSet<'static>,
-    ike: Option<IkeSockets>,
+    ike: Option<Speaker>,
     http: Http,
     bulk: Bulk,
 }
@@ -105,15 +108,10 @@ impl<D: Exchange> Station<D> {
 
     fn open_ike(&mut self, config: &Config, now: Instant) -> Result<(), Trouble> {
         let Protection::Ike(keys) = &config.protection else { return Ok(()) };
-        let credentials: Box<SharedKeys> = Box::new(keys::credentials(keys));
-        let keyring = Keys { providers: keys::PROVIDERS.to_vec(), credentials, unix_time_at_origin: 0 };
-        let ike = IkeSockets::new(&mut self.device, &mut self.sockets, keyring);
-        let connections = vec![Arc::new(keys::connection(config.address, keys))];
-        let configured = ike.with(now, &self.interface, &mut self.device, |endpoint, means| {
-            endpoint.configure(connections, &[], means)
-        });
-        self.ike = Some(ike);
-        configured.map_err(|_| Trouble::Policies)
+        let Self { device, interface, sockets, .. } = self;
+        let what = (config.address, keys, Needs::of(&LIMITS, &SETTINGS));
+        self.ike = Some(Speaker::open(what, now, interface, device, sockets)?);
+        Ok(())
     }
 
     /// One round: each task has its turn. What happened is told in lines.
@@ -122,11 +120,7 @@ impl<D: Exchange> Station<D> {
         self.http.serve(&mut self.sockets);
         self.bulk.serve(&mut self.sockets);
         match &mut self.ike {
-            Some(ike) => {
-                ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, |notice| {
-                    lines::of(&notice).into_iter().for_each(&mut tell);
-                });
-            }
+            Some(ike) => ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, tell),
             None => {
                 let datapath = self.device.endpoint_mut().datapath_mut();
                 let events = core::iter::from_fn(|| datapath.next_event()).take(EVENTS);
@@ -138,6 +132,11 @@ impl<D: Exchange> Station<D> {
     /// Pages that were served.
     pub const fn served(&self) -> u64 {
         self.http.served()
+    }
+
+    /// What IKE refused for want of memory.
+    pub fn refused(&self) -> u64 {
+        self.ike.as_ref().map_or(0, Speaker::refused)
     }
 
     /// What was dropped, and how often.
@@ -160,7 +159,7 @@ fn endpoint(config: &Config, seed: u64) -> Result<Endpoint, Trouble> {
     let server = casemate_datapath::Config::server(seed);
     let mut datapath = Datapath::new(casemate_datapath::Config { limits: LIMITS, unmatched, ..server });
     housekeeping(&mut datapath).map_err(|_| Trouble::Policies)?;
-    Ok(Endpoint::new(datapath, Settings::DEVICE))
+    Ok(Endpoint::new(datapath, SETTINGS))
 }
 
 fn set_addresses(interface: &mut Interface, config: &Config) -> Result<(), Trouble> {

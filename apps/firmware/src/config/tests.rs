@@ -1,8 +1,10 @@
 //! The words of the configuration.
 
 use super::*;
-use std::format;
+use casemate_crypto::{AeadAlg, KexMethod, PrfAlg};
+use casemate_ike::config::{ChildAlgorithms, EspCombined};
 use std::string::ToString;
+use std::{format, vec};
 
 const IKE: &str =
     "address=10.9.0.2/24 keys=ike peer=10.9.0.1 id=firmware peer-id=gateway psk=hush role=initiate";
@@ -25,6 +27,26 @@ fn ike_has_a_peer_names_and_a_key() {
     assert_eq!((ike.mode, ike.initiates), (Mode::Transport, true));
     assert_eq!((ike.id, ike.peer_id), (Identity::Fqdn("firmware".into()), Identity::Fqdn("gateway".into())));
     assert_eq!(ike.secret.expose(), b"hush");
+}
+
+#[test]
+fn suites_are_those_of_the_default_unless_they_are_told() {
+    let suites = |words: &str| match Config::parse(&format!("{IKE} {words}")).unwrap().protection {
+        Protection::Ike(keys) => (keys.ike, keys.esp),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(suites(""), (ike_proposals(), child_proposals()));
+    let (ike, esp) = suites("ike=aes256gcm16-prfsha384-ecp384 esp=chacha20poly1305");
+    let [IkeProposal { prfs, kex, .. }] = &ike[..] else { panic!("{ike:?}") };
+    assert_eq!((&prfs[..], &kex[..]), (&[PrfAlg::HmacSha384][..], &[KexMethod::EcpP384][..]));
+    let chacha = EspCombined::Aead(AeadAlg::ChaCha20Poly1305);
+    let [ChildProposal { algorithms, kex, .. }] = &esp[..] else { panic!("{esp:?}") };
+    assert_eq!(*algorithms, ChildAlgorithms::EspCombined(vec![chacha]));
+    assert!(kex.is_empty());
+    // The preferred one first.
+    let (_, esp) = suites("esp=chacha20poly1305,aes256-sha512,");
+    assert_eq!(esp.len(), 2);
+    assert_eq!(esp[0].algorithms, ChildAlgorithms::EspCombined(vec![chacha]));
 }
 
 #[test]
@@ -78,7 +100,14 @@ fn errors_name_the_word_and_no_value() {
         (&IKE.replace("psk=hush", "psk="), "psk"),
         (&IKE.replace("peer=10.9.0.1", "peer=10.9.0.1.hush"), "peer"),
         (&format!("{IKE} mode=hush"), "mode"),
+        (&format!("{IKE} esp=hush"), "esp"),
+        (&format!("{IKE} esp=aes128"), "esp"),
+        (&format!("{IKE} esp=,"), "esp"),
+        (&format!("{IKE} ike=aes128gcm16-hush"), "ike"),
+        (&format!("{IKE} ike=aes128gcm16"), "ike"),
+        ("address=10.9.0.2/24 esp=aes128gcm16", "esp"),
         (&format!("{IKE} fault=hush"), "fault"),
+        (&format!("{IKE} hold-heap=256"), "hold-heap"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
     ] {
@@ -92,7 +121,9 @@ fn errors_name_the_word_and_no_value() {
 fn faults_have_names() {
     let config = Config::parse("address=10.9.0.2/24 fault=run-stack").unwrap();
     assert_eq!(config.fault, Some(Fault::RunStack));
-    assert_eq!(Config::parse(IKE).unwrap().fault, None);
+    let config = Config::parse(IKE).unwrap();
+    assert_eq!((config.fault, config.holds_heap), (None, None));
+    assert_eq!(Config::parse(&format!("{IKE} hold-heap=3")).unwrap().holds_heap, Some(3));
 }
 
 #[test]

@@ -34,9 +34,10 @@ use console::say;
 use core::convert::Infallible;
 use core::panic::PanicInfo;
 use idle::Idle;
+use memory::Hoard;
 use net::Nic;
 use rng::HardwareRng;
-use smoltcp::time::Duration;
+use smoltcp::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// How often the console is asked whether somebody typed something: ports are slow.
@@ -69,9 +70,10 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
         say!("{trouble}");
         "the configuration cannot be carried out"
     })?;
+    let mut hoard = config.holds_heap.map(|seconds| Hoard::take_until(Instant::from_secs(seconds)));
     memory::say_heap();
     say!("ready after {} us", clock.now().total_micros());
-    let (mut journal, mut asked, mut stopped) = (Journal::default(), clock.now(), 0);
+    let (mut journal, mut asked, mut seen) = (Journal::default(), clock.now(), Seen::of(&mut station));
     loop {
         let now = clock.now();
         station.round(now, |line| journal.tell(now, line, |line| say!("{line}")));
@@ -80,9 +82,12 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
             if console::typed().is_some() {
                 say_status(&mut station);
             }
-            if stopped != station.device_mut().counts().stopped {
-                stopped = station.device_mut().counts().stopped;
-                journal.tell(now, STOPPED.into(), |line| say!("{line}"));
+            if hoard.as_mut().is_some_and(|hoard| hoard.is_over(now)) {
+                memory::say_heap();
+            }
+            let before = core::mem::replace(&mut seen, Seen::of(&mut station));
+            for line in seen.lines_after(before) {
+                journal.tell(now, line.into(), |line| say!("{line}"));
             }
         }
         idle.rest(now, station.device_mut().counts().moved());
@@ -90,6 +95,28 @@ fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
 }
 
 const STOPPED: &str = "network: the card took no frame for a second";
+
+/// What the card showed when it was looked at.
+#[derive(Clone, Copy)]
+struct Seen {
+    stopped: u64,
+    has_cable: bool,
+}
+
+impl Seen {
+    fn of(station: &mut Station<Nic>) -> Self {
+        let nic = station.device_mut();
+        Self { stopped: nic.counts().stopped, has_cable: nic.has_cable() }
+    }
+
+    /// What is worth a line since an earlier look.
+    fn lines_after(self, before: Self) -> impl Iterator<Item = &'static str> {
+        let cable = if self.has_cable { "network: the cable is in" } else { "network: the cable is out" };
+        let stopped = (self.stopped != before.stopped).then_some(STOPPED);
+        let cable = (self.has_cable != before.has_cable).then_some(cable);
+        stopped.into_iter().chain(cable)
+    }
+}
 
 /// The command line and the file together.
 fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
@@ -108,6 +135,9 @@ fn say_status(station: &mut Station<Nic>) {
         say!("{STOPPED}, {} times", counts.stopped);
     }
     say!("pages: {}", station.served());
+    if station.refused() > 0 {
+        say!("ike: no memory, {} refused", station.refused());
+    }
     for (reason, count) in station.drops() {
         say!("dropped: {count} {reason}");
     }

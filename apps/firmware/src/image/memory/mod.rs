@@ -2,6 +2,9 @@
 //! is enforced by boot/paging.rs.
 
 mod functions;
+mod hoard;
+
+pub(crate) use hoard::Hoard;
 
 use crate::Trouble;
 use crate::boot::StartInfo;

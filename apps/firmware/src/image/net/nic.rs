@@ -24,10 +24,14 @@ const FRAME: usize = 1_514;
 /// Queues, virtio 1.2 section 5.1.2.
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
-/// Features: the card has an address; it obeys version 1. Of all others none is wanted, above all no RING_EVENT_IDX: by the
+/// Features: the card has an address; it says whether there is a cable; it obeys version 1. Of all others none is wanted, above all no RING_EVENT_IDX: by the
 /// flags of its rings, the card says for itself when it wants to be woken.
 const HAS_ADDRESS: u64 = 1 << 5;
+const HAS_STATUS: u64 = 1 << 16;
 const VERSION_1: u64 = 1 << 32;
+/// Where that stands in the configuration of the card, and its bit (virtio 1.2 section 5.1.4).
+const STATUS: usize = 6;
+const LINK_UP: u16 = 1 << 0;
 /// Length of the header in front of a frame (virtio 1.2 sections 5.1.6 and 5.1.6.1).
 const HEADER: usize = 12;
 const OLD_HEADER: usize = 10;
@@ -60,6 +64,8 @@ pub(crate) struct Nic {
     address: [u8; 6],
     /// Length of the header in front of each frame.
     header: usize,
+    /// Whether it says if there is a cable.
+    has_status: bool,
     receiving: Ring<Machine>,
     sending: Ring<Machine>,
     /// Buffers for frames that go.
@@ -91,7 +97,8 @@ impl Counts {
 
 impl Nic {
     pub(super) fn new(mut transport: SomeTransport<'static>) -> Result<Self, Trouble> {
-        let header = if negotiate(&mut transport)? & VERSION_1 == 0 { OLD_HEADER } else { HEADER };
+        let features = negotiate(&mut transport)?;
+        let header = if features & VERSION_1 == 0 { OLD_HEADER } else { HEADER };
         let told = |error| {
             say!("network: {error}");
             "the network card does not start"
@@ -100,6 +107,7 @@ impl Nic {
         let mut nic = Self {
             address,
             header,
+            has_status: features & HAS_STATUS != 0,
             receiving: Ring::new(&mut transport, RECEIVE).map_err(told)?,
             sending: Ring::new(&mut transport, TRANSMIT).map_err(told)?,
             transport,
@@ -122,6 +130,12 @@ impl Nic {
     /// What it has done.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Whether there is a cable, as far as the card says. What is sent without one is lost, and whoever sent it sends it again.
+    pub(crate) fn has_cable(&self) -> bool {
+        let status = || self.transport.read_config_space::<u16>(STATUS);
+        !self.has_status || status().is_ok_and(|status| status & LINK_UP != 0)
     }
 
     /// Takes back the buffers of frames that were sent.
@@ -147,7 +161,7 @@ fn negotiate(transport: &mut SomeTransport<'static>) -> Result<u64, Trouble> {
     let begun = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(DeviceStatus::empty());
     transport.set_status(begun);
-    let features = transport.read_device_features() & (HAS_ADDRESS | VERSION_1);
+    let features = transport.read_device_features() & (HAS_ADDRESS | HAS_STATUS | VERSION_1);
     transport.write_driver_features(features);
     transport.set_status(begun | DeviceStatus::FEATURES_OK);
     transport.set_guest_page_size(PAGE_SIZE as u32);

@@ -24,6 +24,14 @@ pub(crate) enum Keys {
     Ike { mode: Mode, firmware_begins: bool },
 }
 
+/// What protects packets with keys from IKEv2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Suite {
+    /// AES-128-GCM, the firmware's first choice if it is told nothing.
+    AesGcm,
+    ChaCha20Poly1305,
+}
+
 /// IP version, inside and outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -46,6 +54,8 @@ pub(crate) struct Case {
     pub(crate) machine: Machine,
     pub(crate) family: Family,
     pub(crate) keys: Keys,
+    /// What the firmware asks for with IKEv2.
+    pub(crate) suite: Suite,
     /// Whether requests a second are counted.
     pub(crate) measures: bool,
 }
@@ -58,7 +68,7 @@ const TO_US: (&str, u8) = ("0x00001002", 0xC3);
 pub(crate) fn all() -> Vec<Case> {
     let case = |machine, keys, measures| {
         let (peer, family) = (With::Casemate, Family::V4);
-        Case { peer, machine, family, keys, measures }
+        Case { peer, machine, family, keys, suite: Suite::AesGcm, measures }
     };
     let mut cases = vec![case(Machine::Pc, Keys::None, true)];
     for mode in [Mode::Tunnel, Mode::Transport] {
@@ -68,6 +78,8 @@ pub(crate) fn all() -> Vec<Case> {
             cases.push(case(Machine::Pc, Keys::Ike { mode, firmware_begins }, measures));
         }
     }
+    let keys = Keys::Ike { mode: Mode::Tunnel, firmware_begins: true };
+    cases.push(Case { suite: Suite::ChaCha20Poly1305, ..case(Machine::Pc, keys, true) });
     for machine in [Machine::Q35, Machine::Microvm] {
         for (mode, firmware_begins) in [(Mode::Tunnel, true), (Mode::Transport, false)] {
             cases.push(case(machine, Keys::Ike { mode, firmware_begins }, false));
@@ -136,6 +148,24 @@ impl Mode {
     }
 }
 
+impl Suite {
+    /// The firmware's word for it, if it needs one.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::AesGcm => "",
+            Self::ChaCha20Poly1305 => " esp=chacha20poly1305",
+        }
+    }
+
+    /// As the firmware names it on its console.
+    const fn said(self) -> &'static str {
+        match self {
+            Self::AesGcm => "ENCR_AES_GCM_16-128",
+            Self::ChaCha20Poly1305 => "ENCR_CHACHA20_POLY1305",
+        }
+    }
+}
+
 impl Case {
     pub(crate) fn name(&self) -> String {
         let (machine, family) = (self.machine.name(), self.family.name());
@@ -145,7 +175,8 @@ impl Case {
             Keys::Manual(mode) => format!("{machine}/{family}/manual/{}", mode.name()),
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
-                format!("{machine}/{family}/ike/{}/{role}", mode.name())
+                let suite = if self.suite == Suite::AesGcm { "" } else { "/chacha20poly1305" };
+                format!("{machine}/{family}/ike/{}/{role}{suite}", mode.name())
             }
         }
     }
@@ -156,6 +187,21 @@ impl Case {
 
     pub(crate) const fn uses_ike(&self) -> bool {
         matches!(self.keys, Keys::Ike { .. })
+    }
+
+    /// What the firmware says of its Child SA; nothing where it makes none.
+    pub(crate) fn suite_said(&self) -> Option<String> {
+        self.uses_ike().then(|| format!("ike: Child SA with {} ", self.suite.said()))
+    }
+
+    /// What is measured, in words.
+    pub(crate) const fn protection(&self) -> &'static str {
+        match (self.keys, self.suite) {
+            (Keys::None, _) => "plain",
+            (Keys::Manual(_), _) => "AES-128-CBC",
+            (_, Suite::AesGcm) => "AES-128-GCM",
+            (_, Suite::ChaCha20Poly1305) => "ChaCha20-Poly1305",
+        }
     }
 
     /// Whether the gateway has to be told to begin.
@@ -177,8 +223,9 @@ impl Case {
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
                 format!(
-                    "{address} keys=ike peer={ours} mode={} role={role}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
-                    mode.name()
+                    "{address} keys=ike peer={ours} mode={} role={role}{}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
+                    mode.name(),
+                    self.suite.word()
                 )
             }
         }
@@ -241,23 +288,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_two_cases_measure() {
+    fn names_are_unique_and_what_is_measured_too() {
         let mut names: Vec<String> = all().iter().map(Case::name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
         assert_eq!(
-            all().iter().filter(|case| case.measures).map(Case::is_protected).collect::<Vec<_>>(),
-            [false, true]
+            all().iter().filter(|case| case.measures).map(Case::protection).collect::<Vec<_>>(),
+            ["plain", "AES-128-GCM", "ChaCha20-Poly1305"]
         );
     }
 
     #[test]
     fn both_sides_have_the_same_manual_keys() {
         let keys = Keys::Manual(Mode::Tunnel);
-        let case =
-            Case { peer: With::Casemate, machine: Machine::Pc, family: Family::V4, keys, measures: false };
+        let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
+        let case = Case { peer, machine, family, keys, suite, measures: false };
         let (_, ours) = case.gateway_file().unwrap();
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));

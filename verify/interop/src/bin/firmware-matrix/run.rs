@@ -100,6 +100,9 @@ fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: In
     peer.establish(case)?;
     ask(case, peer, "ping", "56")?;
     let first_answer = start.elapsed();
+    if let Some(suite) = case.suite_said().filter(|suite| !firmware.said().contains(suite)) {
+        return Err(Error::new(format!("the firmware does not say `{suite}`")));
+    }
     ask(case, peer, "ping", SIZES)?;
     let page = ask(case, peer, "page", PAGES)?;
     ask(case, peer, "tcp", BULK)?;
@@ -110,7 +113,7 @@ fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: In
 }
 
 /// `probe COMMAND` from our address to the firmware's, with what else it wants to know.
-fn ask(case: &Case, peer: &mut dyn Peer, command: &str, rest: &str) -> Result<String> {
+pub(crate) fn ask(case: &Case, peer: &mut dyn Peer, command: &str, rest: &str) -> Result<String> {
     let words = [command, case.family.ours(), case.family.firmware()];
     let words: Vec<&str> = words.into_iter().chain(rest.split(' ')).collect();
     let output = peer.probe(&words)?;
@@ -127,7 +130,8 @@ fn demand_silence(case: &Case, peer: &mut dyn Peer) -> Result<()> {
     }
 }
 
-fn explain(error: &Error, firmware: &Firmware, directory: &Path) -> Error {
+/// An error with what the machine and its peer said.
+pub(crate) fn explain(error: &Error, firmware: &Firmware, directory: &Path) -> Error {
     let log = fs::read_to_string(directory.join("gateway.log")).unwrap_or_default();
     let files = directory.display();
     Error::new(format!("{error}\n--- console:\n{}--- gateway:\n{log}--- files: {files}", firmware.said()))

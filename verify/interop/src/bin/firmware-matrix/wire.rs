@@ -1,6 +1,7 @@
 //! What went over the wire, from QEMU's capture.
 
 use casemate_interop::{Error, PAGE, Result};
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -15,6 +16,18 @@ const UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const ICMPV6: u8 = 58;
+/// Where UDP begins in a frame with an IPv4 header without options, and how long its header is.
+const IPV4_UDP: usize = 34;
+const UDP_HEADER: usize = 8;
+/// Of an IKE message (RFC 7296 sections 3.1 and 3.10).
+const NEXT_PAYLOAD: usize = 16;
+const EXCHANGE: usize = 18;
+const FLAGS: usize = 19;
+const NOTIFY_TYPE: usize = 34;
+const IKE_SA_INIT: u8 = 34;
+const RESPONSE: u8 = 0x20;
+const NOTIFY: u8 = 41;
+const COOKIE: u16 = 16_390;
 /// IKE's ports (RFC 7296 section 2).
 const IKE: [u16; 2] = [500, 4500];
 
@@ -37,26 +50,19 @@ impl Wire {
     }
 
     fn of(file: &[u8]) -> Self {
-        let mut wire = Self::default();
-        let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
-        while let Some((header, after)) = rest.split_at_checked(PACKET_HEADER) {
-            let length =
-                header.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
-            // The last one may be on its way to the disk.
-            let Some((frame, next)) = after.split_at_checked(length as usize) else { break };
-            wire.count(frame);
-            rest = next;
-        }
+        let (mut wire, page) = (Self::default(), PAGE.windows(SAMPLE).collect());
+        frames(file).for_each(|frame| wire.count(frame, &page));
         wire
     }
 
-    fn count(&mut self, frame: &[u8]) {
+    /// Counts a frame; `page` has every piece of the page.
+    fn count(&mut self, frame: &[u8], page: &HashSet<&[u8]>) {
         let byte = |at: usize| frame.get(at).copied().unwrap_or_default();
         let kind = match frame.get(12..14) {
             Some([0x08, 0x06]) => &mut self.neighbour,
             Some([0x08, 0x00]) => match byte(23) {
                 ESP => &mut self.esp,
-                UDP if is_ike(frame, 34) => &mut self.ike,
+                UDP if is_ike(frame, IPV4_UDP) => &mut self.ike,
                 _ => &mut self.clear,
             },
             Some([0x86, 0xDD]) => match (byte(20), byte(54)) {
@@ -69,7 +75,7 @@ impl Wire {
             _ => &mut self.clear,
         };
         *kind = kind.saturating_add(1);
-        let has_page = PAGE.chunks_exact(SAMPLE).any(|piece| frame.windows(SAMPLE).any(|part| part == piece));
+        let has_page = frame.chunks_exact(SAMPLE).any(|part| page.contains(part));
         self.page = self.page.saturating_add(u32::from(has_page));
     }
 
@@ -82,6 +88,33 @@ impl Wire {
         };
         if is_right { Ok(()) } else { Err(Error::new(format!("the wire carried {self:?}"))) }
     }
+}
+
+/// The frames of a capture.
+fn frames(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let (header, after) = rest.split_at_checked(PACKET_HEADER)?;
+        let length = header.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        // The last one may be on its way to the disk.
+        let (frame, next) = after.split_at_checked(length as usize)?;
+        rest = next;
+        Some(frame)
+    })
+}
+
+/// The messages of IKE_SA_INIT over IPv4 in a capture, requests and answers.
+pub(crate) fn first_messages(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let messages = frames(file).filter(|frame| frame.get(23) == Some(&UDP) && is_ike(frame, IPV4_UDP));
+    let messages = messages.filter_map(|frame| frame.get(IPV4_UDP.saturating_add(UDP_HEADER)..));
+    messages.filter(|message| message.get(EXCHANGE) == Some(&IKE_SA_INIT))
+}
+
+/// Whether a message of IKE_SA_INIT asks for a cookie: its first payload is a notification of that kind (RFC 7296 section 2.6).
+pub(crate) fn asks_for_cookie(message: &[u8]) -> bool {
+    message.get(NEXT_PAYLOAD) == Some(&NOTIFY)
+        && message.get(FLAGS).is_some_and(|flags| flags & RESPONSE != 0)
+        && message.get(NOTIFY_TYPE..).is_some_and(|kind| kind.starts_with(&COOKIE.to_be_bytes()))
 }
 
 /// Whether the UDP datagram that begins here goes between IKE's ports.

@@ -6,14 +6,17 @@
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
 //!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost
 //!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request again and again, each with another SPI
+//!     probe flood SRC DST HEX COUNT ADDRESSES   the same from addresses that need not be ours: SRC and those behind it
 //!     probe tcp SRC DST BYTES     send bytes over TCP to an echo service and demand them back
 //!     probe site SRC DST TIMES    fetch the first page of lwIP's web server, over a connection each
 //!     probe page SRC DST TIMES    fetch a device's page over one connection, every byte compared
 //!     probe rate SRC DST SECONDS  fetch it all the time over four connections, say how often in a second
 //!     probe discard SRC DST BYTES   send bytes over TCP to a device's discard service
+//!     probe burst SRC DST COUNT   send datagrams that nobody wants, as fast as they go
 //! ```
 //! SIZE is a number of bytes or a range such as 1-100.
 
+mod burst;
 mod discard;
 mod echo;
 mod encap;
@@ -63,6 +66,10 @@ fn exchange(words: &[&str]) -> Result<String> {
         ["half-open", from, to, request, count] => {
             half_open::send(address(from)?, address(to)?, request, number(count)?)
         }
+        ["flood", from, to, request, count, addresses] => {
+            half_open::flood(address(from)?, address(to)?, request, [number(count)?, number(addresses)?])
+        }
+        ["burst", from, to, count] => burst::send(address(from)?, address(to)?, number(count)?),
         ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
         ["site", from, to, times] => page::visit(address(from)?, address(to)?, number(times)?),
         ["page", from, to, times] => page::fetch(address(from)?, address(to)?, number(times)?),
