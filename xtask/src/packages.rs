@@ -49,6 +49,10 @@ pub(crate) const BARE: &[Package] = &[
     Package { name: "qemu-system-arm", program: "qemu-system-arm" },
 ];
 
+/// Intel's library and its header (providers/ipsec-mb).
+const MULTI_BUFFER: &[Package] =
+    &[Package { name: "libipsec-mb-dev", program: "/usr/include/intel-ipsec-mb.h" }];
+
 /// What `cargo xtask bench tunnels` needs besides, and the test that it works.
 const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
@@ -68,10 +72,11 @@ pub(crate) fn has_qemu() -> bool {
 
 /// Installs what is missing, saying so. The error says why something may be missing afterwards.
 pub(crate) fn install() -> std::result::Result<(), String> {
-    // Not every release of Debian has a compiler that is new enough: without it, only its tests are left out.
-    let optional = absent(&[BARE]);
+    // Not every release of Debian has a compiler that is new enough, and not every processor Intel's library: without them, only
+    // their tests are left out.
+    let optional: Vec<_> = [BARE, MULTI_BUFFER].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, &[COMPILER]]);
-    if absent.is_empty() && optional.is_empty() && interop::has_kernel() {
+    if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(());
     }
     let Some(prefix) = privilege() else {
@@ -79,10 +84,10 @@ pub(crate) fn install() -> std::result::Result<(), String> {
     };
     println!("Refreshing apt's lists: the guest's kernel and the packages that are missing come from there");
     let updated = apt(&prefix, &["update"]);
-    if !optional.is_empty()
-        && let Err(failure) = install_packages(&prefix, &optional)
-    {
-        println!("{failure}");
+    for group in optional.iter().filter(|group| !group.is_empty()) {
+        if let Err(failure) = install_packages(&prefix, group) {
+            println!("{failure}");
+        }
     }
     if absent.is_empty() {
         // The lists that are there may do.

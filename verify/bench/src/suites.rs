@@ -11,9 +11,9 @@ pub(crate) const POOL: usize = 64;
 /// Packets in a batch.
 pub(crate) const BATCH: usize = 32;
 
-/// Both providers.
-pub(crate) fn providers() -> [&'static dyn Provider; 2] {
-    [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO]
+/// The providers. Intel's has no suite where its library is not installed, and so no row.
+pub(crate) fn providers() -> [&'static dyn Provider; 3] {
+    [&casemate_ipsec_mb::IPSEC_MB, &casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO]
 }
 
 /// The suites, the usual ones first.

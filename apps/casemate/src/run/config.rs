@@ -6,6 +6,7 @@ use super::tables::Tables;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
+use crate::providers;
 use crate::status::Identity;
 use crate::swanctl::{Config, LoadError};
 use casemate::Endpoint;
@@ -62,9 +63,7 @@ impl Source {
                 ))
             })?,
         };
-        let providers: Vec<&'static dyn Provider> =
-            vec![&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO, &casemate_legacy::LEGACY];
-        Ok(Self { path, providers })
+        Ok(Self { path, providers: providers::all() })
     }
 
     /// Whose algorithms are used, the preferred ones first.
