@@ -68,7 +68,7 @@ pub(crate) fn unavailable() -> Option<String> {
             env!("CARGO_PKG_RUST_VERSION")
         ));
     }
-    linker().is_none().then(|| "neither the toolchain's rust-lld nor ld.lld is there".into())
+    linker().err().map(|failure| failure.to_string())
 }
 
 /// Whether `rustc 1.96.0 (...)` is what the workspace asks for.
@@ -78,12 +78,14 @@ fn is_new_enough(version: &str) -> bool {
     have.zip(minor(env!("CARGO_PKG_RUST_VERSION"))).is_some_and(|(have, wanted)| have >= wanted)
 }
 
-fn linker() -> Option<PathBuf> {
-    let sysroot = shell::output(shell::command("rustc").args(["--print", "sysroot"])).ok()?;
+/// The linker.
+pub(crate) fn linker() -> Result<PathBuf> {
+    let sysroot = shell::output(shell::command("rustc").args(["--print", "sysroot"]))?;
     let libraries = Path::new(String::from_utf8_lossy(&sysroot).trim()).join("lib/rustlib");
-    let hosts = fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let hosts = fs::read_dir(libraries)?.filter_map(|entry| Some(entry.ok()?.path()));
     let found = hosts.map(|host| host.join("bin/rust-lld")).find(|lld| lld.exists());
-    found.or_else(|| Some(PathBuf::from("/usr/bin/ld.lld")).filter(|lld| lld.exists()))
+    let found = found.or_else(|| Some(PathBuf::from("/usr/bin/ld.lld")).filter(|lld| lld.exists()));
+    found.ok_or_else(|| Failure::new("neither the toolchain's rust-lld nor ld.lld is there"))
 }
 
 /// Where the images of a profile are.
@@ -93,10 +95,15 @@ pub(crate) fn directory(target: Target, profile: &str) -> Result<PathBuf> {
 
 /// Builds packages of the workspace for a target.
 pub(crate) fn build(target: Target, profile: &str, arguments: &[&str]) -> Result {
-    let linker = linker().ok_or_else(|| Failure::new("there is no linker"))?;
+    cargo("build", target, profile, arguments)
+}
+
+/// Runs a command of cargo that builds, `build` or `rustc`.
+pub(crate) fn cargo(what: &str, target: Target, profile: &str, arguments: &[&str]) -> Result {
+    let linker = linker()?;
     let variable = |what| format!("CARGO_TARGET_{}_{what}", target.triple.replace('-', "_").to_uppercase());
     let mut command = shell::command(shell::cargo());
-    command.args(["build", "--locked", "-Zbuild-std=core,alloc"]);
+    command.args([what, "--locked", "-Zbuild-std=core,alloc"]);
     command.arg("-Zbuild-std-features=optimize_for_size,compiler-builtins-mem");
     command.args(["--profile", profile, "--target", target.triple]).args(arguments);
     command.arg("--target-dir").arg(metadata::target_directory()?.join("bare"));

@@ -1,41 +1,42 @@
 //! Benchmarks: runs the programs of verify/bench in release mode.
 
-use crate::failure::Result;
-use crate::{lwip, metadata, shell};
+mod peers;
 
-pub(crate) const ABOUT: &str = "Measure the data path (verify/bench), in release mode
+use crate::failure::{Failure, Result};
+use crate::{lwip, metadata, shell};
+use std::path::PathBuf;
+
+pub(crate) const ABOUT: &str = "Measure the data path, tunnels, handshakes (verify/bench), in release mode
 Nanoseconds a packet for seal and open beside the provider's bare AEAD, look-ups, instruction counts. Arguments go to
 the benchmark; FILTER picks rows by name. Wants a quiet machine, and is no part of the tests.
-With --handshakes as the first option: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then
-`casemate run` and Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N,
---count N, --sas N, --quick, --json.
-With --lwip: what Casemate costs lwIP, in instructions where nothing is protected (valgrind counts them), in throughput where
+The first word may name another one:
+tunnels: a TCP stream, small packets and echoes through Casemate, other tunnels in user space, and a forwarder without a
+cipher, in network namespaces, side by side (as root; docs/manual/bench.md). With --fetch, what it needs is installed or built
+first, below target/peers. Options there: --rounds N, --seconds N, --json.
+handshakes: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then `casemate run` and
+Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N, --count N, --sas N,
+--quick, --json.
+lwip: what Casemate costs lwIP, in instructions where nothing is protected (valgrind counts them), in throughput where
 everything is.
-With --stack: what the rings of `casemate stack` cost, and an application's bulk transfer, plain and protected (as root).";
+stack: what the rings of `casemate stack` cost, and an application's bulk transfer, plain and protected (as root).";
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &[String]) -> Result {
-    if let Some((first, rest)) = arguments.split_first()
-        && first == "--handshakes"
-    {
-        return handshakes(rest);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("tunnels", rest)) => tunnels(rest),
+        Some(("handshakes", rest)) => program("handshakes", &["casemate"], rest),
+        Some(("lwip", [])) => costs_of_lwip(),
+        Some(("stack", [])) => stack(),
+        Some((name @ ("lwip" | "stack"), _)) => {
+            Err(Failure::new(format!("`bench {name}` takes no arguments")))
+        }
+        _ => program("bench", &[], arguments),
     }
-    if arguments == ["--lwip"] {
-        lwip::run(&[])?;
-        return shell::run_cargo(&[
-            "run",
-            "--quiet",
-            "--package",
-            "casemate-lwip-tests",
-            "--bin",
-            "lwip-costs",
-        ]);
-    }
-    if arguments == ["--stack"] {
-        return stack();
-    }
-    let fixed = ["run", "--quiet", "--release", "--package", "casemate-bench", "--bin", "bench", "--"];
-    shell::run(shell::command(shell::cargo()).args(fixed).args(arguments))
+}
+
+fn costs_of_lwip() -> Result {
+    lwip::run(&[])?;
+    shell::run_cargo(&["run", "--quiet", "--package", "casemate-lwip-tests", "--bin", "lwip-costs"])
 }
 
 /// The measurements that stand among the tests of the stack server, whose applications and peers they use.
@@ -50,11 +51,28 @@ fn stack() -> Result {
     Ok(())
 }
 
-/// The responder that is measured is a program of its own, and lies beside the benchmark.
-fn handshakes(arguments: &[String]) -> Result {
-    let packages = ["--package", "casemate-bench", "--package", "casemate-app"];
-    let programs = ["--bin", "handshakes", "--bin", "casemate"];
-    shell::run_cargo(&[&["build", "--quiet", "--release"], &packages[..], &programs].concat())?;
-    let program = metadata::target_directory()?.join("release/handshakes");
-    shell::run(shell::command(program).args(arguments))
+fn tunnels(arguments: &[String]) -> Result {
+    let (fetch, rest): (Vec<String>, Vec<String>) =
+        arguments.iter().cloned().partition(|argument| argument == "--fetch");
+    let peers = metadata::target_directory()?.join("peers");
+    if !fetch.is_empty() {
+        peers::fetch(&peers)?;
+    }
+    let place = ["--peers".to_owned(), peers.join("bin").display().to_string()];
+    program("tunnels", &["casemate", "forwarder"], &[&place[..], &rest].concat())
+}
+
+/// Builds a program of verify/bench and those that it measures, which lie beside it, and runs it.
+fn program(name: &str, others: &[&str], arguments: &[String]) -> Result {
+    let mut build = shell::command(shell::cargo());
+    build.args(["build", "--quiet", "--release", "--package", "casemate-bench", "--package", "casemate-app"]);
+    for program in [&[name], others].concat() {
+        build.args(["--bin", program]);
+    }
+    shell::run_unshown(&mut build)?;
+    shell::run_unshown(shell::command(built(name)?).args(arguments))
+}
+
+fn built(name: &str) -> Result<PathBuf> {
+    Ok(metadata::target_directory()?.join("release").join(name))
 }

@@ -6,8 +6,9 @@ use crate::{purity, shell};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps, lab -> adapters -> endpoint -> {datapath, ike} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
-never one beside it. rings stands at the bottom and imports nothing. providers, pki -> crypto only, and only adapters and apps name providers. verify and xtask import
+apps, lab -> adapters -> endpoint -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
+never one beside it. rings and tables stand at the bottom and import nothing. sched -> sa, wire only. providers, pki -> crypto only, and only adapters and
+apps name providers. verify and xtask import
 anything. Tests in core/ may use a provider and test data (dev-dependencies).
 core/ has no std, no clock, no randomness and no unsafe code, and says so at each crate root.";
 
@@ -17,8 +18,10 @@ enum Floor {
     Wire,
     Crypto,
     Rings,
+    Tables,
     Sa,
     Pki,
+    Sched,
     Datapath,
     Ike,
     Endpoint,
@@ -36,8 +39,10 @@ impl Floor {
             ("core", Some("wire")) => Self::Wire,
             ("core", Some("crypto")) => Self::Crypto,
             ("core", Some("rings")) => Self::Rings,
+            ("core", Some("tables")) => Self::Tables,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
+            ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
             ("core", Some("ike")) => Self::Ike,
             ("core", Some("endpoint")) => Self::Endpoint,
@@ -53,9 +58,9 @@ impl Floor {
     /// How high it stands. Floors of one height do not import each other.
     fn height(self) -> u8 {
         match self {
-            Self::Wire | Self::Crypto | Self::Rings => 0,
+            Self::Wire | Self::Crypto | Self::Rings | Self::Tables => 0,
             Self::Sa | Self::Pki | Self::Provider => 1,
-            Self::Datapath | Self::Ike => 2,
+            Self::Datapath | Self::Ike | Self::Sched => 2,
             Self::Endpoint => 3,
             Self::Adapter => 4,
             Self::App => 5,
@@ -69,7 +74,7 @@ impl Floor {
             (Self::Verify, _) => true,
             (_, Self::Verify) => dev,
             (Self::Provider, _) => other == Self::Crypto,
-            (Self::Pki, Self::Wire) => false,
+            (Self::Pki, Self::Wire) | (Self::Sched, Self::Pki | Self::Crypto) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.height() < self.height(),
         }
@@ -123,6 +128,8 @@ mod tests {
         assert!(may("core/pki", "core/crypto", false));
         assert!(may("core/ike", "core/pki", false));
         assert!(may("adapters/stack", "core/rings", false));
+        assert!(may("core/sched", "core/sa", false));
+        assert!(may("core/sched", "core/wire", false));
     }
 
     #[test]
@@ -135,6 +142,10 @@ mod tests {
             ("core/pki", "core/sa"),
             ("core/pki", "core/wire"),
             ("core/sa", "core/pki"),
+            ("core/sched", "core/datapath"),
+            ("core/datapath", "core/sched"),
+            ("core/sched", "core/crypto"),
+            ("core/sched", "core/pki"),
             ("adapters/linux", "adapters/lwip"),
             ("adapters/linux", "apps/casemate"),
         ] {

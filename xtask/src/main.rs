@@ -60,7 +60,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        arguments: "[--handshakes | --lwip] [OPTIONS] [FILTER...]",
+        arguments: "[tunnels [--fetch] | handshakes | lwip | stack] [OPTIONS] [FILTER...]",
         about: bench::ABOUT,
         run: bench::run,
     },

@@ -11,8 +11,17 @@ on a Cortex-M4 and on a Cortex-A72: known answers of every algorithm, ESP and AH
 With --board NAME (ARMv6, Thumb or AArch64) on that one only.";
 
 /// Ours and the adapters for devices; with them everything in core/.
-const CRATES: [&str; 7] =
-    ["--package", "casemate-smoltcp", "--package", "casemate-lwip", "--package", "casemate-pki", "--lib"];
+const CRATES: [&str; 9] = [
+    "--package",
+    "casemate-smoltcp",
+    "--package",
+    "casemate-lwip",
+    "--package",
+    "casemate-pki",
+    "--package",
+    "casemate-sched",
+    "--lib",
+];
 const SELFTEST: [&str; 6] = ["--package", "casemate-bare", "--features", "image", "--bin", "selftest"];
 const PROFILE: &str = "device";
 /// It takes about ten seconds; a slow machine with other work has ten times as long.

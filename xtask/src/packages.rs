@@ -1,6 +1,6 @@
 //! The Debian packages that tests need: which are missing, and installing them.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::{interop, shell};
 use std::path::Path;
 
@@ -49,6 +49,10 @@ pub(crate) const BARE: &[Package] = &[
     Package { name: "qemu-system-arm", program: "qemu-system-arm" },
 ];
 
+/// What `cargo xtask bench tunnels` needs besides, and the test that it works.
+const TUNNELS: &[Package] =
+    &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
+
 /// What libFuzzer is built with (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -66,7 +70,7 @@ pub(crate) fn has_qemu() -> bool {
 pub(crate) fn install() -> std::result::Result<(), String> {
     // Not every release of Debian has a compiler that is new enough: without it, only its tests are left out.
     let optional = absent(&[BARE]);
-    let absent = absent(&[NETWORK, GUEST, STRONGSWAN, &[COMPILER]]);
+    let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, &[COMPILER]]);
     if absent.is_empty() && optional.is_empty() && interop::has_kernel() {
         return Ok(());
     }
@@ -87,8 +91,23 @@ pub(crate) fn install() -> std::result::Result<(), String> {
     updated.and_then(|()| install_packages(&prefix, &absent)).map_err(|failure| failure.to_string())
 }
 
+/// Installs what is missing of what `cargo xtask bench tunnels` needs.
+pub(crate) fn install_for_tunnels() -> Result {
+    let absent = absent(&[NETWORK, STRONGSWAN, TUNNELS]);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let Some(prefix) = privilege() else {
+        return Err(Failure::new(format!(
+            "not installed, and no right to install it: {}",
+            absent.join(", ")
+        )));
+    };
+    apt(&prefix, &["update"]).and_then(|()| install_packages(&prefix, &absent))
+}
+
 fn install_packages(prefix: &[&str], names: &[&str]) -> Result {
-    println!("Installing the Debian packages that the tests need: {}", names.join(" "));
+    println!("Installing Debian packages: {}", names.join(" "));
     apt(prefix, &[&["install", "--yes", "--no-install-recommends"], names].concat())
 }
 

@@ -30,8 +30,13 @@ pub(crate) fn command(program: impl Into<OsString>) -> Command {
 
 /// Shows a command, runs it and fails when it fails.
 pub(crate) fn run(command: &mut Command) -> Result {
+    println!("$ {}", describe(command));
+    run_unshown(command)
+}
+
+/// Runs a command whose standard output is the result, so that nothing else may be on it.
+pub(crate) fn run_unshown(command: &mut Command) -> Result {
     let line = describe(command);
-    println!("$ {line}");
     let status =
         command.status().map_err(|error| Failure::new(format!("`{line}` did not start: {error}")))?;
     if status.success() { Ok(()) } else { Err(Failure::new(format!("`{line}` failed: {status}"))) }

@@ -1,5 +1,6 @@
 //! The footprint: code and memory of devices of several kinds, for several processors (verify/bare).
 
+mod library;
 mod measure;
 mod page;
 
@@ -15,22 +16,48 @@ x86-64, as small as can be, and runs it on an emulated board to see what it allo
 the numbers instead. PROCESSOR names those of the page or the numbers, all by default. With --check builds for Thumb only, and fails if a number is above its bound. The goals and the bounds are in
 xtask/src/sizes.rs. Needs Debian's rustc-web, rust-web-src and qemu-system-arm.";
 
-/// A device: the program in verify/bare, and what it is.
+/// A row of the table of code.
 pub(crate) struct Profile {
+    /// Names the image.
     pub(crate) program: &'static str,
     pub(crate) about: &'static str,
+    pub(crate) image: Image,
 }
 
-const PROFILES: [Profile; 6] = [
-    Profile { program: "nothing", about: "the board alone: start, console, heap" },
-    Profile { program: "esp_gcm", about: "ESP, manual keys, AES-128-GCM" },
-    Profile { program: "esp_fragments", about: "the same, with fragments and reassembly" },
+/// What an image is made of.
+#[derive(Clone, Copy)]
+pub(crate) enum Image {
+    /// A program in verify/bare, which runs.
+    Program,
+    /// The C library for lwIP, with every function of these headers called, and nothing else.
+    Library(&'static [&'static str]),
+}
+
+/// A program in verify/bare.
+const fn device(program: &'static str, about: &'static str) -> Profile {
+    Profile { program, about, image: Image::Program }
+}
+
+const PROFILES: [Profile; 11] = [
+    device("nothing", "the board alone: start, console, heap"),
+    device("esp_gcm", "ESP, manual keys, AES-128-GCM"),
+    device("esp_fragments", "the same, with fragments and reassembly"),
+    device("esp_ah_cbc", "ESP and AH, manual keys, AES-128-GCM, AES-128-CBC, HMAC-SHA-256"),
+    device("ike_psk", "IKEv2, pre-shared key, X25519, AES-128-GCM, HMAC-SHA-256"),
+    device("ike_certificates", "IKEv2, certificates, every algorithm"),
+    device("smoltcp_alone", "smoltcp alone: IPv4, UDP"),
+    device("smoltcp_esp", "smoltcp behind Casemate, manual keys, AES-128-GCM"),
+    device("smoltcp_ike", "smoltcp behind Casemate, IKEv2 with the algorithms above"),
     Profile {
-        program: "esp_ah_cbc",
-        about: "ESP and AH, manual keys, AES-128-GCM, AES-128-CBC, HMAC-SHA-256",
+        program: "lwip_esp",
+        about: "the C library for lwIP, `casemate.h`: manual keys, every algorithm",
+        image: Image::Library(&["casemate.h"]),
     },
-    Profile { program: "ike_psk", about: "IKEv2, pre-shared key, X25519, AES-128-GCM, HMAC-SHA-256" },
-    Profile { program: "ike_certificates", about: "IKEv2, certificates, every algorithm" },
+    Profile {
+        program: "lwip_ike",
+        about: "the same with `casemate_ike.h`: IKEv2, certificates",
+        image: Image::Library(&["casemate.h", "casemate_ike.h"]),
+    },
 ];
 
 /// What a number of a profile on Thumb is to be, and what it may be at most today.
@@ -82,7 +109,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     match arguments.split_first() {
         Some((first, [])) if first == "--check" => check(),
         Some((first, names)) if first == "--json" => {
-            println!("{}", page::json(&measure::all(&targets(names)?, &programs())?));
+            println!("{}", page::json(&measure::all(&targets(names)?, &PROFILES.each_ref())?));
             Ok(())
         }
         _ => write_page(&targets(arguments)?),
@@ -105,12 +132,8 @@ fn targets(names: &[String]) -> Result<Vec<Target>> {
     Ok(TARGETS.into_iter().filter(is_meant).collect())
 }
 
-fn programs() -> Vec<&'static str> {
-    PROFILES.iter().map(|profile| profile.program).collect()
-}
-
 fn write_page(targets: &[Target]) -> Result {
-    let measured = measure::all(targets, &programs())?;
+    let measured = measure::all(targets, &PROFILES.each_ref())?;
     let path = shell::root().join("docs/manual/sizes.md");
     fs::write(&path, page::page(&measured, targets)?)?;
     println!("wrote {}", path.display());
@@ -118,11 +141,8 @@ fn write_page(targets: &[Target]) -> Result {
 }
 
 fn check() -> Result {
-    let mut programs: Vec<_> = GOALS.iter().map(|goal| goal.program).collect();
-    programs.dedup();
-    programs.sort_unstable();
-    programs.dedup();
-    let measured = measure::all(&[THUMB], &programs)?;
+    let has_goal = |profile: &&Profile| GOALS.iter().any(|goal| goal.program == profile.program);
+    let measured = measure::all(&[THUMB], &PROFILES.iter().filter(has_goal).collect::<Vec<_>>())?;
     let mut above = Vec::new();
     for Goal { program, what, goal, bound, number } in &GOALS {
         let found = measured.iter().find(|footprint| footprint.program == *program).map(number);

@@ -18,6 +18,7 @@ mod netfilter;
 pub mod netlink;
 pub mod netns;
 mod nft;
+mod offload;
 mod rank;
 pub mod raw;
 pub mod receive;
@@ -27,6 +28,7 @@ pub mod setup;
 pub mod signal;
 mod sys;
 pub mod tap;
+mod train;
 pub mod tun;
 pub mod udp;
 

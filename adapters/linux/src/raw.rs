@@ -12,10 +12,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// How much may wait in a socket until the link takes it.
-const SEND_BUFFER: usize = 4 << 20;
+pub(crate) const SEND_BUFFER: usize = 4 << 20;
 /// How long a full socket may hold us up before the packet is given up. The wait throttles the senders behind the TUN
 /// interface, which is better than losing what was sealed already.
-const PATIENCE: Duration = Duration::from_millis(20);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Sends whole IP packets.
 #[derive(Debug)]
@@ -61,11 +61,7 @@ fn open(domain: Domain, mark: u32) -> io::Result<Socket> {
         socket.set_header_included_v6(true)?;
     }
     socket.set_mark(mark)?;
-    // More than the system's limit needs a privilege, which user namespaces do not give.
-    let forced = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32);
-    if forced.is_err() {
-        socket.set_send_buffer_size(SEND_BUFFER)?;
-    }
+    sys::enlarge_send_buffer(&socket, SEND_BUFFER)?;
     socket.set_write_timeout(Some(PATIENCE))?;
     discard_all(&socket)?;
     Ok(socket)

@@ -2,9 +2,10 @@
 //!
 //! The sockets keep the port ours and let the kernel reassemble and check what arrives. The data path takes whole IP
 //! packets, so the headers that the socket strips are written in front of the payload again, from what the kernel tells.
-//! Packets are sent through `raw`, with the headers that the data path made.
+//! Datagrams in a row from one peer come as one piece (UDP_GRO, udp(7)) and are parted here. Packets are sent through `train` or
+//! `raw`, with the headers that the data path made.
 
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, MAX_PACKET};
 use crate::sys::{self, Meta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
@@ -26,7 +27,19 @@ const TTL: u8 = 64;
 pub struct UdpPort {
     socket: Socket,
     port: u16,
+    inbox: Inbox,
+}
+
+/// What one system call brought.
+struct Inbox {
+    bytes: Box<[u8]>,
     metas: Box<[Meta; BATCH]>,
+    lens: [usize; BATCH],
+    /// How many came, and the first that was not taken out whole.
+    count: usize,
+    index: usize,
+    /// How much was taken out of that one.
+    at: usize,
 }
 
 impl UdpPort {
@@ -35,7 +48,7 @@ impl UdpPort {
         let socket = open(SocketAddr::new(any, port)).map_err(|error| {
             Error::new(format!("UDP port {port} of {any}, for IKE and encapsulated ESP"), error)
         })?;
-        Ok(Self { socket, port, metas: Box::new([Meta::new(); BATCH]) })
+        Ok(Self { socket, port, inbox: Inbox::new() })
     }
 
     /// Opens `port` for both IP versions, as far as the kernel has them.
@@ -71,19 +84,71 @@ impl UdpPort {
         sys::send_from(self.socket.as_fd(), src, dst, parts)
     }
 
+    /// The socket, for somebody else to send from.
+    pub(crate) fn socket(&self) -> io::Result<Socket> {
+        self.socket.try_clone()
+    }
+
+    /// Whether [`receive`](Self::receive) has something, whatever the descriptor says.
+    pub(crate) fn has_more(&self) -> bool {
+        self.inbox.index < self.inbox.count
+    }
+
     /// Receives up to a batch of datagrams as IP packets.
     pub fn receive<'b>(&mut self, buffers: &'b mut Buffers) -> io::Result<ArrayVec<Packet<'b>, BATCH>> {
-        let mut lens = [0; BATCH];
-        let metas = Some(&mut *self.metas);
-        let count = sys::receive_batch(self.socket.as_fd(), &mut buffers.slices(), metas, &mut lens)?;
-        let mut packets = buffers.packets(lens.get(..count).unwrap_or_default());
-        for (packet, meta) in packets.iter_mut().zip(self.metas.iter()) {
+        if !self.has_more() {
+            self.inbox.fill(&self.socket)?;
+        }
+        let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
+        let mut metas: ArrayVec<Meta, BATCH> = ArrayVec::new();
+        for buffer in buffers.slices() {
+            let Some((datagram, meta)) = self.inbox.next() else { break };
+            let Some(room) = buffer.get_mut(..datagram.len()) else { continue };
+            room.copy_from_slice(datagram);
+            lens.push(room.len());
+            metas.push(*meta);
+        }
+        let mut packets = buffers.packets(&lens);
+        for (packet, meta) in packets.iter_mut().zip(&metas) {
             if restore(packet, meta, self.port).is_none() {
                 // Neither address nor room: an empty packet is a malformed one.
                 let _ = packet.set_len(0);
             }
         }
         Ok(packets)
+    }
+}
+
+impl Inbox {
+    fn new() -> Self {
+        Self {
+            bytes: vec![0; MAX_PACKET * BATCH].into_boxed_slice(),
+            metas: Box::new([Meta::new(); BATCH]),
+            lens: [0; BATCH],
+            count: 0,
+            index: 0,
+            at: 0,
+        }
+    }
+
+    fn fill(&mut self, socket: &Socket) -> io::Result<()> {
+        (self.count, self.index, self.at) = (0, 0, 0);
+        let mut places = self.bytes.chunks_exact_mut(MAX_PACKET).collect();
+        self.count = sys::receive_batch(socket.as_fd(), &mut places, Some(&mut *self.metas), &mut self.lens)?;
+        Ok(())
+    }
+
+    /// Takes out the next datagram.
+    fn next(&mut self) -> Option<(&[u8], &Meta)> {
+        if self.index >= self.count {
+            return None;
+        }
+        let (len, meta) = (*self.lens.get(self.index)?, self.metas.get(self.index)?);
+        let came = self.bytes.chunks_exact(MAX_PACKET).nth(self.index)?.get(..len)?;
+        let (from, size) = (self.at, meta.train_size().unwrap_or(len).max(1));
+        let end = from.saturating_add(size).min(len);
+        (self.index, self.at) = if end < len { (self.index, end) } else { (self.index.saturating_add(1), 0) };
+        Some((came.get(from..end)?, meta))
     }
 }
 
@@ -104,6 +169,8 @@ fn open(local: SocketAddr) -> io::Result<Socket> {
         socket.set_recv_tos_v4(true)?;
         sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
     }
+    // A kernel before 5.0 does not know it, and brings them one by one.
+    let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
     if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER as i32).is_err() {
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
     }

@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod algorithm;
 mod algorithm_identifier;
+mod by_run;
 pub mod der;
 mod etm;
 mod hash;

@@ -2,7 +2,8 @@
 
 use crate::{
     AeadAlg, AeadJob, CipherAlg, Digest, EncryptThenMac, EtmJob, HashAlg, KexMethod, KexSecret, MacAlg,
-    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, prf,
+    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, by_run,
+    prf,
 };
 use alloc::boxed::Box;
 
@@ -97,6 +98,12 @@ pub trait Provider: Sync {
         Err(KeyError::Unsupported)
     }
 
+    /// From how many jobs a call on a key with this MAC, alone or with a cipher, is worth it. A provider that works on many
+    /// packets at once may be slower than others with few: [`Providers`] then gives shorter runs to the next, and PRFs too.
+    fn worth_from(&self, _mac: MacAlg) -> usize {
+        1
+    }
+
     /// A PRF key of any length (RFC 7296 section 2.13), where the provider knows better than to make it of its MAC of the same
     /// name, as [`Providers::prf`] does.
     fn prf(&self, _alg: PrfAlg, _key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
@@ -137,7 +144,23 @@ pub trait Provider: Sync {
 #[derive(Clone, Copy)]
 pub struct Providers<'p>(pub &'p [&'p dyn Provider]);
 
-impl Providers<'_> {
+impl<'p> Providers<'p> {
+    /// What the first provider makes that can, from how many jobs on that is worth it, and the providers after it.
+    fn first_and_rest<T>(
+        &self,
+        mac: MacAlg,
+        mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>,
+    ) -> Result<(T, usize, Providers<'p>), KeyError> {
+        let mut rest = self.0;
+        while let Some((provider, after)) = rest.split_first() {
+            match make(*provider) {
+                Err(KeyError::Unsupported) => rest = after,
+                made => return made.map(|made| (made, provider.worth_from(mac), Providers(after))),
+            }
+        }
+        Err(KeyError::Unsupported)
+    }
+
     fn first<T>(&self, mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>) -> Result<T, KeyError> {
         for provider in self.0 {
             match make(*provider) {
@@ -157,7 +180,13 @@ impl Providers<'_> {
     /// See [`Provider::mac`].
     pub fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         check_len(alg.key_len(), key)?;
-        self.first(|p| p.mac(alg, key))
+        self.mac_of_any_len(alg, key)
+    }
+
+    /// A MAC key, joined with one of a later provider for runs too short for the first.
+    fn mac_of_any_len(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        let (many, from, rest) = self.first_and_rest(alg, |p| p.mac(alg, key))?;
+        by_run::with_few(many, from, || rest.mac_of_any_len(alg, key), |keys| Box::new(keys))
     }
 
     /// A fused key where a provider has one, otherwise the cipher and the MAC one after the other.
@@ -170,11 +199,15 @@ impl Providers<'_> {
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         check_len(cipher.key_len(), cipher_key)?;
         check_len(mac.key_len(), mac_key)?;
-        match self.first(|p| p.etm(cipher, cipher_key, mac, mac_key)) {
+        match self.first_and_rest(mac, |p| p.etm(cipher, cipher_key, mac, mac_key)) {
             Err(KeyError::Unsupported) => {}
-            decided => return decided,
+            Err(error) => return Err(error),
+            Ok((many, from, rest)) => {
+                let few = || rest.etm(cipher, cipher_key, mac, mac_key);
+                return by_run::with_few(many, from, few, |keys| Box::new(keys));
+            }
         }
-        let mac = self.first(|p| p.mac(mac, mac_key))?;
+        let mac = self.mac_of_any_len(mac, mac_key)?;
         let cipher = match cipher {
             CipherAlg::Null => None,
             _ => Some(self.first(|p| p.cipher(cipher, cipher_key))?),
@@ -182,10 +215,16 @@ impl Providers<'_> {
         Ok(Box::new(EncryptThenMac::new(cipher, mac)))
     }
 
-    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name.
+    /// A MAC key for one job at a time.
+    fn mac_for_one(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        self.first(|p| if p.worth_from(alg) > 1 { Err(KeyError::Unsupported) } else { p.mac(alg, key) })
+    }
+
+    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name
+    /// that is worth it for one job.
     pub fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
         match self.first(|p| p.prf(alg, key)) {
-            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.first(|p| p.mac(alg, key))),
+            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.mac_for_one(alg, key)),
             decided => decided,
         }
     }

@@ -12,6 +12,7 @@ use crate::sa_out::SaOut;
 use crate::slab::{Full, Slab};
 use crate::spd::{Template, hash::KeyedHash};
 use casemate_sa::{Instant, Mode, Protocol, Spi};
+use casemate_tables::Key;
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -34,6 +35,12 @@ pub struct SaId {
     direction: Direction,
     slot: u32,
     generation: u32,
+}
+
+impl Key for SaId {
+    fn words(self) -> [u64; 2] {
+        [self.direction as u64, u64::from(self.slot) << 32 | u64::from(self.generation)]
+    }
 }
 
 impl SaId {

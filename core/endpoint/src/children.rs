@@ -3,7 +3,8 @@
 use crate::Notice;
 use crate::host::Spis;
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::Providers;
@@ -12,6 +13,7 @@ use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
 use casemate_ike::config::{Child, Connection};
 use casemate_ike::{ChildId, ChildUp, Down, Path, Traffic};
 use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
+use casemate_tables::{Names, Table};
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -21,15 +23,15 @@ const LINGER: Duration = Duration::from_secs(5);
 /// The Child SAs that are installed.
 #[derive(Default)]
 pub(crate) struct Children {
-    known: BTreeMap<ChildId, Installed>,
-    lineages: BTreeMap<u32, Lineage>,
+    known: Table<ChildId, Box<Installed>>,
+    lineages: Table<u32, Box<Lineage>>,
     /// Those with a peer whose traffic begins at an address, the oldest first.
-    by_peer: BTreeSet<(Start, IpAddr, u32)>,
+    by_peer: Names,
     /// Those with a reqid whose traffic begins at an address, the oldest first.
-    by_reqid: BTreeSet<(Start, u32, u32)>,
+    by_reqid: Names,
     last_lineage: u32,
     /// By the data path's SAs.
-    by_sa: BTreeMap<SaId, ChildId>,
+    by_sa: Table<SaId, ChildId>,
     /// Each waits equally long, so they are in order.
     retiring: VecDeque<(Instant, SaId, Spi)>,
 }
@@ -47,7 +49,7 @@ struct Installed {
 enum Outbound {
     Used(SaId),
     /// It waits until the peer can receive on it (RFC 7296 section 2.8).
-    Waits(alloc::boxed::Box<SaParams>),
+    Waits(Box<SaParams>),
     Gone,
 }
 
@@ -67,6 +69,30 @@ type Start = Option<IpAddr>;
 
 fn start_of(remote: &[Traffic]) -> Start {
     remote.first().map(|traffic| traffic.addrs.first())
+}
+
+/// What a lineage is found by: where its traffic begins, and with whom.
+fn with_peer(start: Start, peer: IpAddr) -> Vec<u8> {
+    [bytes(start), bytes(Some(peer))].concat()
+}
+
+/// What a lineage is found by: where its traffic begins, and its reqid.
+fn with_reqid(start: Start, reqid: u32) -> Vec<u8> {
+    [&*bytes(start), &reqid.to_be_bytes()].concat()
+}
+
+/// An address, with its length in front.
+fn bytes(addr: Option<IpAddr>) -> Vec<u8> {
+    match addr {
+        None => [0].into(),
+        Some(IpAddr::V4(addr)) => [&[4], &addr.octets()[..]].concat(),
+        Some(IpAddr::V6(addr)) => [&[16], &addr.octets()[..]].concat(),
+    }
+}
+
+/// What stands behind these.
+const fn behind(lineage: u32) -> [u64; 2] {
+    [lineage as u64, 0]
 }
 
 impl Lineage {
@@ -109,13 +135,15 @@ impl Children {
     /// same peer, when both sides began at once. With reqids of their own, each side would send on the one and wait for the
     /// other.
     pub(crate) fn inherited_reqid(&self, up: &ChildUp) -> Option<u32> {
-        let replaced = up.replaces.and_then(|old| self.lineages.get(&self.known.get(&old)?.lineage));
+        let replaced = up
+            .replaces
+            .and_then(|old| self.lineages.get(self.known.get(old)?.lineage))
+            .map(|lineage| &**lineage);
         let is_like = |lineage: &&Lineage| {
             lineage.connection.name == up.connection.name && lineage.carries_traffic_of(up)
         };
-        let (start, peer) = (start_of(&up.remote), up.outbound.dst);
-        let with_peer = self.by_peer.range((start, peer, 0)..=(start, peer, u32::MAX));
-        let mut likely = with_peer.filter_map(|(.., id)| self.lineages.get(id));
+        let likely = self.found(&self.by_peer, &with_peer(start_of(&up.remote), up.outbound.dst));
+        let mut likely = likely.map(|(_, lineage)| lineage);
         replaced.or_else(|| likely.find(is_like)).map(|lineage| lineage.reqid)
     }
 
@@ -126,12 +154,12 @@ impl Children {
 
     /// What a Child SA was made of.
     pub(crate) fn origin(&self, id: ChildId) -> Option<(Arc<Connection>, Arc<Child>)> {
-        self.known.get(&id).map(|child| (child.connection.clone(), child.config.clone()))
+        self.known.get(id).map(|child| (child.connection.clone(), child.config.clone()))
     }
 
     /// The Child SA of a data path's SA.
     pub(crate) fn of_sa(&self, id: SaId) -> Option<ChildId> {
-        self.by_sa.get(&id).copied()
+        self.by_sa.get(id).copied()
     }
 
     /// Installs a Child SA. Nothing is left behind if it fails.
@@ -163,7 +191,7 @@ impl Children {
             }
             return Err(NotInstalled::Policies);
         };
-        bench.spis.installed.insert(spi_in.get(), id);
+        bench.spis.install(spi_in, id);
         self.by_sa.insert(id, up.id);
         if let Outbound::Used(out) = out {
             self.by_sa.insert(out, up.id);
@@ -171,20 +199,29 @@ impl Children {
         let replaces = up.replaces;
         let (connection, config) = (up.connection.clone(), up.child.clone());
         let child = Installed { inbound: id, spi_in, outbound: out, lineage, connection, config, replaces };
-        self.known.insert(up.id, child);
+        self.known.insert(up.id, child.into());
         if up.active {
             self.retire_outbound(replaces, bench.datapath);
         }
         Ok(())
     }
 
+    /// The lineages behind a name.
+    fn found<'a>(
+        &'a self,
+        names: &'a Names,
+        name: &[u8],
+    ) -> impl Iterator<Item = (u32, &'a Lineage)> + use<'a> {
+        let ids = names.of(name).filter_map(|[id, _]| u32::try_from(id).ok());
+        ids.filter_map(|id| Some((id, &**self.lineages.get(id)?)))
+    }
+
     /// The lineage with this reqid and traffic, a new one if there is none; nothing if its policies do not fit.
     fn join_lineage(&mut self, up: &ChildUp, reqid: u32, spds: &mut Spds<'_>) -> Option<u32> {
         let start = start_of(&up.remote);
-        let same_reqid = self.by_reqid.range((start, reqid, 0)..=(start, reqid, u32::MAX));
-        let is_its = |id: &u32| self.lineages.get(id).is_some_and(|lineage| lineage.carries_traffic_of(up));
-        let known = same_reqid.map(|(.., id)| *id).find(is_its);
-        if let Some((id, lineage)) = known.and_then(|id| Some((id, self.lineages.get_mut(&id)?))) {
+        let is_its = |found: &(u32, &Lineage)| found.1.carries_traffic_of(up);
+        let known = self.found(&self.by_reqid, &with_reqid(start, reqid)).find(is_its).map(|(id, _)| id);
+        if let Some((id, lineage)) = known.and_then(|id| Some((id, self.lineages.get_mut(id)?))) {
             lineage.members = lineage.members.saturating_add(1);
             return Some(id);
         }
@@ -196,15 +233,15 @@ impl Children {
         let (local, remote) = (up.local.clone(), up.remote.clone());
         self.last_lineage = self.last_lineage.wrapping_add(1);
         let lineage = Lineage { reqid, connection, peer, local, remote, policies, members: 1 };
-        self.lineages.insert(self.last_lineage, lineage);
-        self.by_peer.insert((start, peer, self.last_lineage));
-        self.by_reqid.insert((start, reqid, self.last_lineage));
+        self.lineages.insert(self.last_lineage, lineage.into());
+        self.by_peer.insert(&with_peer(start, peer), behind(self.last_lineage));
+        self.by_reqid.insert(&with_reqid(start, reqid), behind(self.last_lineage));
         Some(self.last_lineage)
     }
 
     /// From now on packets leave through it.
     pub(crate) fn activate(&mut self, id: ChildId, bench: &mut Bench<'_>) -> Result<(), NotInstalled> {
-        let Some(child) = self.known.get_mut(&id) else { return Ok(()) };
+        let Some(child) = self.known.get_mut(id) else { return Ok(()) };
         let Outbound::Waits(params) = &child.outbound else { return Ok(()) };
         let added = bench.datapath.add_sa(params, Direction::Outbound, bench.providers, bench.now)?;
         child.outbound = Outbound::Used(added);
@@ -216,19 +253,19 @@ impl Children {
 
     /// Nothing leaves through the old one any more, now that there is a new one.
     fn retire_outbound(&mut self, old: Option<ChildId>, datapath: &mut Datapath) {
-        let Some(old) = old.and_then(|old| self.known.get_mut(&old)) else { return };
+        let Some(old) = old.and_then(|old| self.known.get_mut(old)) else { return };
         if let Outbound::Used(id) = core::mem::replace(&mut old.outbound, Outbound::Gone) {
-            self.by_sa.remove(&id);
+            self.by_sa.remove(id);
             datapath.remove_sa(id);
         }
     }
 
     /// Removes a Child SA; its inbound SA stays for a moment if another one has taken its place.
     pub(crate) fn remove(&mut self, id: ChildId, why: Down, bench: &mut Bench<'_>) {
-        let Some(child) = self.known.remove(&id) else { return };
-        self.by_sa.remove(&child.inbound);
+        let Some(child) = self.known.remove(id) else { return };
+        self.by_sa.remove(child.inbound);
         if let Outbound::Used(id) = child.outbound {
-            self.by_sa.remove(&id);
+            self.by_sa.remove(id);
             bench.datapath.remove_sa(id);
         }
         self.leave_lineage(child.lineage, &mut bench.spds());
@@ -242,21 +279,21 @@ impl Children {
 
     /// The last of a lineage takes the policies with it.
     fn leave_lineage(&mut self, id: u32, spds: &mut Spds<'_>) {
-        let Some(lineage) = self.lineages.get_mut(&id) else { return };
+        let Some(lineage) = self.lineages.get_mut(id) else { return };
         lineage.members = lineage.members.saturating_sub(1);
         if lineage.members == 0 {
             lineage.policies.remove(spds);
             let start = start_of(&lineage.remote);
-            self.by_peer.remove(&(start, lineage.peer, id));
-            self.by_reqid.remove(&(start, lineage.reqid, id));
-            self.lineages.remove(&id);
+            self.by_peer.remove(&with_peer(start, lineage.peer), behind(id));
+            self.by_reqid.remove(&with_reqid(start, lineage.reqid), behind(id));
+            self.lineages.remove(id);
         }
     }
 
     /// Child SAs follow a peer that moved.
     pub(crate) fn follow(&self, children: &[ChildId], path: Path, datapath: &mut Datapath) {
         let (local, remote) = (path.local, path.remote);
-        for child in children.iter().filter_map(|id| self.known.get(id)) {
+        for child in children.iter().filter_map(|id| self.known.get(*id)) {
             let encap = |src_port, dst_port| Some(UdpEncap { src_port, dst_port });
             if let Outbound::Used(id) = child.outbound {
                 let encap = encap(local.port(), remote.port());
@@ -282,7 +319,7 @@ impl Children {
 
     /// The SAs of a Child SA: inbound, and outbound if it is used.
     pub(crate) fn sas(&self, id: ChildId) -> Option<(SaId, Option<SaId>)> {
-        let child = self.known.get(&id)?;
+        let child = self.known.get(id)?;
         let outbound = match child.outbound {
             Outbound::Used(id) => Some(id),
             Outbound::Waits(_) | Outbound::Gone => None,

@@ -1,10 +1,10 @@
 //! The data path as IKE sees it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, SaId};
 use casemate_ike::Host;
 use casemate_sa::{Instant, Spi};
+use casemate_tables::Table;
 use core::net::IpAddr;
 
 /// What the home knows of ways to others.
@@ -13,13 +13,9 @@ pub trait Routes {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 }
 
-/// Inbound SPIs of negotiated SAs.
+/// Inbound SPIs that are taken, with the SA of those that are negotiated and installed.
 #[derive(Debug, Default)]
-pub(crate) struct Spis {
-    taken: BTreeSet<u32>,
-    /// The SAs that are installed.
-    pub(crate) installed: BTreeMap<u32, SaId>,
-}
+pub(crate) struct Spis(Table<u32, Option<SaId>>);
 
 /// Draws until one is free. With a quarter of a million taken, one draw in 16,000 fails.
 const MAX_DRAWS: usize = 16;
@@ -31,22 +27,35 @@ impl Spis {
             rng.public(&mut bytes);
             // RFC 4303 section 2.1: 0 to 255 are reserved.
             let spi = Spi::new(u32::from_be_bytes(bytes)).filter(|spi| !spi.is_reserved())?;
-            self.taken.insert(spi.get()).then_some(spi)
+            self.take(spi).then_some(spi)
         })
     }
 
     /// An SPI that nobody must get, such as that of an SA with manual keys.
     pub(crate) fn block(&mut self, spi: Spi) {
-        self.taken.insert(spi.get());
+        self.take(spi);
+    }
+
+    /// Whether nobody had it.
+    fn take(&mut self, spi: Spi) -> bool {
+        let is_free = !self.0.contains(spi.get());
+        if is_free {
+            self.0.insert(spi.get(), None);
+        }
+        is_free
+    }
+
+    /// Its SA is installed.
+    pub(crate) fn install(&mut self, spi: Spi, sa: SaId) {
+        self.0.insert(spi.get(), Some(sa));
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.taken.len()
+        self.0.len()
     }
 
     pub(crate) fn release(&mut self, spi: Spi) {
-        self.taken.remove(&spi.get());
-        self.installed.remove(&spi.get());
+        self.0.remove(spi.get());
     }
 }
 
@@ -67,7 +76,7 @@ impl Host for DatapathHost<'_> {
     }
 
     fn last_inbound(&self, spi: Spi) -> Option<Instant> {
-        self.spis.installed.get(&spi.get()).and_then(|id| self.datapath.last_used(*id))
+        self.spis.0.get(spi.get()).copied().flatten().and_then(|id| self.datapath.last_used(id))
     }
 
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {

@@ -1,14 +1,13 @@
 //! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
 
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
-use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
 use casemate_ike::{Traffic, TrafficTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange, Protocol};
+use casemate_tables::{Names, Table};
 use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 
@@ -17,9 +16,9 @@ use core::net::IpAddr;
 pub(crate) struct Traps {
     traps: Vec<Trap>,
     /// Places in `traps`, by the policies that packets meet.
-    by_policy: BTreeMap<PolicyId, usize>,
-    /// Places in `traps`, by the names of connection and child.
-    by_name: BTreeMap<String, BTreeMap<String, usize>>,
+    by_policy: Table<PolicyId, usize>,
+    /// Places in `traps`, by the name of the connection.
+    by_name: Names,
     shunts: Vec<PolicySet>,
 }
 
@@ -57,8 +56,10 @@ impl Traps {
         let policies = PolicySet::add(spds, (&local, &remote), (&action, &action), rank)?;
         let (connection, child) = (connection.clone(), child.clone());
         let place = self.traps.len();
-        self.by_policy.extend(policies.outbound().map(|policy| (policy, place)));
-        self.by_name.entry(connection.name.clone()).or_default().insert(child.name.clone(), place);
+        for policy in policies.outbound() {
+            self.by_policy.insert(policy, place);
+        }
+        self.by_name.insert(connection.name.as_bytes(), [place as u64, 0]);
         self.traps.push(Trap { connection, child, policies, asked: false, up: 0 });
         Ok(())
     }
@@ -95,7 +96,7 @@ impl Traps {
         policy: PolicyId,
         flow: &FlowKey,
     ) -> Option<(Arc<Connection>, Arc<Child>, (Traffic, Traffic))> {
-        let trap = self.traps.get_mut(*self.by_policy.get(&policy)?)?;
+        let trap = self.traps.get_mut(*self.by_policy.get(policy)?)?;
         if core::mem::replace(&mut trap.asked, true) {
             return None;
         }
@@ -117,8 +118,9 @@ impl Traps {
     }
 
     fn named(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
-        let place = *self.by_name.get(connection)?.get(child)?;
-        self.traps.get_mut(place)
+        let mut of_connection = self.by_name.of(connection.as_bytes()).map(place);
+        let place = of_connection.find(|place| self.traps.get(*place).is_some_and(|t| t.child.name == child));
+        self.traps.get_mut(place?)
     }
 
     /// What was asked for is not there, or no more, unless a Child SA of this name is up.
@@ -133,12 +135,17 @@ impl Traps {
 
     /// The same for every child of a connection.
     pub(crate) fn rearm_all(&mut self, connection: &str) {
-        for place in self.by_name.get(connection).into_iter().flat_map(BTreeMap::values) {
-            if let Some(trap) = self.traps.get_mut(*place) {
+        for place in self.by_name.of(connection.as_bytes()).map(place) {
+            if let Some(trap) = self.traps.get_mut(place) {
                 trap.asked &= trap.up > 0;
             }
         }
     }
+}
+
+/// What stands behind a name.
+fn place([place, _]: [u64; 2]) -> usize {
+    place as usize
 }
 
 fn single(patterns: &[casemate_ike::config::AddrPattern]) -> Option<IpAddr> {

@@ -1,6 +1,7 @@
 //! Names of SAs, and what commands are answered.
 
 use alloc::vec::Vec;
+use casemate_tables::Key;
 use core::fmt;
 
 /// Names one IKE SA; never another one.
@@ -10,6 +11,18 @@ pub struct IkeSaId(pub(crate) u64);
 /// Names one Child SA; never another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildId(pub(crate) u64);
+
+impl Key for IkeSaId {
+    fn words(self) -> [u64; 2] {
+        self.0.words()
+    }
+}
+
+impl Key for ChildId {
+    fn words(self) -> [u64; 2] {
+        self.0.words()
+    }
+}
 
 impl fmt::Display for IkeSaId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use casemate_wire::ike::{Answer, ExchangeType, Fault, Header, IkeSpi, Message, N
 /// Takes one datagram.
 pub(crate) fn receive(ike: &mut Ike, datagram: &mut [u8], path: Path, env: &mut Env<'_>) {
     if let Err(fault) = try_receive(ike, datagram, path, env) {
-        let (shared, ..) = ike.parts();
+        let (shared, _) = ike.parts();
         Cx { env, shared }.fault(fault, path);
     }
 }
@@ -42,9 +42,8 @@ fn try_receive(ike: &mut Ike, datagram: &mut [u8], path: Path, env: &mut Env<'_>
 
 /// The IKE SA of a message.
 fn find(ike: &mut Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFault> {
-    let (_, by_spi, sas) = ike.parts();
-    let id = by_spi.get(&own.0).copied().ok_or(StateFault::UnknownSpi)?;
-    let head = &sas.get(&id).ok_or(StateFault::UnknownSpi)?.head;
+    let (_, sas) = ike.parts();
+    let head = &sas.with_spi(own).ok_or(StateFault::UnknownSpi)?.head;
     // Our first request knows no SPI of the peer yet.
     let knows_peer = head.spi_r != IkeSpi::NONE;
     if head.spi_i != header.spi_i || (knows_peer && head.spi_r != header.spi_r) {
@@ -53,13 +52,13 @@ fn find(ike: &mut Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFaul
     if header.flags.initiator != (head.role == Role::Responder) {
         return Err(StateFault::WrongRole.into());
     }
-    Ok(id)
+    Ok(head.id)
 }
 
 /// Answers a request that has ended its IKE SA and comes again; whether it is one.
 fn answer_again(ike: &mut Ike, header: &Header, datagram: &[u8], path: Path, env: &mut Env<'_>) -> bool {
     let Some(request) = Request::of(header, datagram) else { return false };
-    let (shared, ..) = ike.parts();
+    let (shared, _) = ike.parts();
     let answer = shared.farewells.to(&request, env.now).to_vec();
     Cx { env, shared }.send(path, &answer);
     !answer.is_empty()
@@ -72,7 +71,7 @@ fn answer_version(ike: &mut Ike, datagram: &[u8], fault: Fault, path: Path, env:
     if request.flags.response {
         return;
     }
-    let (shared, ..) = ike.parts();
+    let (shared, _) = ike.parts();
     unprotected(&request, (NotifyType::INVALID_MAJOR_VERSION, &[]), path, &mut Cx { env, shared });
 }
 
@@ -98,11 +97,11 @@ fn first_request(
     if request.message_id != 0 || !request.flags.initiator {
         return Err(StateFault::MessageId.into());
     }
-    let known = ike.half_open(request.spi_i, path.remote);
-    let (all, half_open) = ike.counts();
-    let (shared, _, sas) = ike.parts();
+    let (shared, sas) = ike.parts();
+    let known = sas.half_open(request.spi_i, path.remote);
+    let (all, half_open) = sas.counts();
     let mut cx = Cx { env, shared };
-    if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(&id)).map(|sa| &sa.state) {
+    if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
         // RFC 7296 section 2.1: the same request has the same answer.
         if state.init.request == datagram {
             let response = &state.init.response;
@@ -127,7 +126,7 @@ fn first_request(
         .and_then(|content| init_reply((request.spi_i, datagram), &content, path, needs_cookie, &mut cx));
     match replied {
         Ok(sa) => {
-            ike.insert(sa);
+            sas.insert(sa);
             Ok(())
         }
         Err(refusal) => refuse_first(request, refusal, path, &mut cx),
@@ -167,9 +166,9 @@ fn first_response(
     if !response.flags.response || response.message_id != 0 {
         return Err(StateFault::WrongExchange.into());
     }
-    let (_, _, sas) = ike.parts();
-    let waits = sas.get(&id).is_some_and(|sa| matches!(sa.state, State::InitSent(_)));
-    let from_peer = sas.get(&id).is_some_and(|sa| sa.head.path.remote.ip() == path.remote.ip());
+    let (_, sas) = ike.parts();
+    let waits = sas.get(id).is_some_and(|sa| matches!(sa.state, State::InitSent(_)));
+    let from_peer = sas.get(id).is_some_and(|sa| sa.head.path.remote.ip() == path.remote.ip());
     // A second response to the first request is a repetition, or forged (VPP 336eac8).
     if !waits || !from_peer {
         return Err(StateFault::StrayResponse.into());
@@ -188,8 +187,8 @@ fn protected(
 ) -> Result<(), PeerFault> {
     // Opening leaves the ICV as it is.
     let request = Request::of(header, datagram);
-    let (shared, _, sas) = ike.parts();
-    let sa = sas.get_mut(&id).ok_or(StateFault::UnknownSpi)?;
+    let (shared, sas) = ike.parts();
+    let sa = sas.get_mut(id).ok_or(StateFault::UnknownSpi)?;
     let before = shared.transmits.len();
     let mut cx = Cx { env, shared };
     let arrived = sa.take(header, datagram, path, &mut cx)?;
@@ -204,8 +203,8 @@ fn protected(
             sa.on_request(message, meta, cx)
         }
     });
-    let (shared, _, sas) = ike.parts();
-    if let Some(request) = request.filter(|_| !sas.contains_key(&id)) {
+    let (shared, sas) = ike.parts();
+    if let Some(request) = request.filter(|_| sas.get(id).is_none()) {
         let most = shared.settings.ike_sas;
         shared.farewells.keep(request, shared.transmits.iter().skip(before), (env.now, most));
     }

@@ -7,18 +7,19 @@ use crate::dispatch;
 use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
+use crate::registry::Registry;
 use crate::sa::{Cx, Effect, IkeSa, InitSent, Shared, State, Task};
 use crate::{
     ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
     StateFault, Traffic, Transmit, Unconfigured,
 };
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
-use casemate_wire::ike::IkeSpi;
+use casemate_tables::Table;
 use core::net::{IpAddr, SocketAddr};
 
 /// What the caller lends for a call.
@@ -40,22 +41,7 @@ pub struct Env<'e> {
 /// All IKE SAs of a host.
 pub struct Ike {
     shared: Shared,
-    sas: BTreeMap<IkeSaId, IkeSa>,
-    /// By our own SPI.
-    by_spi: BTreeMap<u64, IkeSaId>,
-    /// Half-open ones that peers began, by the peer's SPI and address: for requests that come again.
-    half_open: BTreeMap<(u64, SocketAddr), IkeSaId>,
-    /// By the connection, as it lies in memory; without half-open ones.
-    by_connection: BTreeSet<(usize, IkeSaId)>,
-    /// When each has something to do.
-    timers: BTreeSet<(Instant, IkeSaId)>,
-    scheduled: BTreeMap<IkeSaId, Instant>,
-}
-
-/// What the tables say of an IKE SA that was taken out.
-struct Before {
-    half_open: Option<(u64, SocketAddr)>,
-    connected: Option<(usize, IkeSaId)>,
+    sas: Registry,
 }
 
 impl Ike {
@@ -71,22 +57,14 @@ impl Ike {
             events: VecDeque::new(),
             faults: FaultCounters::new(),
             peers: Peers::default(),
-            owners: BTreeMap::new(),
+            owners: Table::default(),
             scratch: vec![0; settings.message_bytes].into_boxed_slice(),
             tell_keys: false,
             last_child: 0,
             last_ike: 0,
             effects: Vec::new(),
         };
-        Self {
-            shared,
-            sas: BTreeMap::new(),
-            by_spi: BTreeMap::new(),
-            half_open: BTreeMap::new(),
-            by_connection: BTreeSet::new(),
-            timers: BTreeSet::new(),
-            scheduled: BTreeMap::new(),
-        }
+        Self { sas: Registry::new(shared.settings.keepalive), shared }
     }
 
     /// Whether keys of IKE SAs are told as events, for those who must read captures.
@@ -108,7 +86,7 @@ impl Ike {
                 None => gone.ikes.push(sa.head.id),
             }
         }
-        self.by_connection = self.sas.values().filter_map(connected).collect();
+        self.sas.connect_anew();
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
         gone
@@ -134,9 +112,7 @@ impl Ike {
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
         let wish = child.map(|child| Wish::new(child.clone(), packet));
-        let connected = (place_of(connection), IkeSaId(0))..=(place_of(connection), IkeSaId(u64::MAX));
-        let takes_wishes = |id: &IkeSaId| self.sas.get(id).is_some_and(IkeSa::takes_wishes);
-        let existing = self.by_connection.range(connected).map(|(_, id)| *id).find(takes_wishes);
+        let existing = self.sas.of_connection(connection).find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
         match (existing, wish) {
             (Some(id), Some(wish)) => {
                 self.with(id, env, |sa, cx| sa.wish(wish, cx));
@@ -153,14 +129,14 @@ impl Ike {
         wishes: Vec<Wish>,
         env: &mut Env<'_>,
     ) -> Result<(), NotBegun> {
-        if self.sas.len() >= self.shared.settings.ike_sas {
+        if self.sas.counts().0 >= self.shared.settings.ike_sas {
             return Err(NotBegun::Full);
         }
         let path = self.path_of(connection, env.host)?;
         let mut cx = Cx { env, shared: &mut self.shared };
         let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
         let sa = begun.map_err(|_| NotBegun::Provider)?;
-        self.insert(sa);
+        self.sas.insert(sa);
         self.settle(env);
         Ok(())
     }
@@ -199,19 +175,18 @@ impl Ike {
     }
 
     fn task_of(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
-        let owner = self.shared.owners.get(&child).copied();
+        let owner = self.shared.owners.get(child).copied();
         owner.is_some_and(|ike| self.with(ike, env, |sa, cx| sa.ask(task, cx)))
     }
 
     /// When [`tick`](Self::tick) is to be called.
     pub fn due(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.sas.due()
     }
 
     /// Does what is due.
     pub fn tick(&mut self, env: &mut Env<'_>) {
-        let due: Vec<IkeSaId> =
-            self.timers.iter().take_while(|(at, _)| *at <= env.now).map(|(_, id)| *id).collect();
+        let due: Vec<IkeSaId> = self.sas.all_due(env.now).collect();
         for id in due {
             self.with(id, env, IkeSa::on_time);
         }
@@ -255,73 +230,13 @@ impl Ike {
         env: &mut Env<'_>,
         act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
     ) -> bool {
-        let Some((sa, before)) = self.take(id) else { return false };
+        let Some((sa, before)) = self.sas.take(id) else { return false };
         let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
-        self.put_back(sa, before);
+        if let Some((sa, why)) = self.sas.put_back(sa, before) {
+            let (ike, connection) = (sa.head.id, sa.head.connection.clone());
+            self.shared.events.push_back(Event::IkeDown { ike, connection, why });
+        }
         true
-    }
-
-    /// Takes an IKE SA out of its table. With [`put_back`](Self::put_back) apart from `act`, so that they are not there once for each
-    /// of the things that an IKE SA can do.
-    fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, Before)> {
-        let sa = self.sas.remove(&id)?;
-        let half_open = sa.is_half_open().then_some((sa.head.spi_i.0, sa.head.path.remote));
-        let connected = connected(&sa);
-        Some((sa, Before { half_open, connected }))
-    }
-
-    /// Puts an IKE SA back, and in order what is known of it elsewhere.
-    fn put_back(&mut self, sa: IkeSa, before: Before) {
-        if let Some(key) = before.half_open.filter(|_| !sa.is_half_open()) {
-            self.half_open.remove(&key);
-        }
-        let is_connected = connected(&sa);
-        if let Some(known) = before.connected.filter(|_| is_connected != before.connected) {
-            self.by_connection.remove(&known);
-        }
-        self.by_connection.extend(is_connected);
-        match sa.state {
-            State::Closed(why) => self.forget(&sa, why),
-            _ => {
-                self.schedule(&sa);
-                self.sas.insert(sa.head.id, sa);
-            }
-        }
-    }
-
-    fn forget(&mut self, sa: &IkeSa, why: Down) {
-        let id = sa.head.id;
-        self.by_spi.remove(&sa.head.own_spi().0);
-        if let Some(at) = self.scheduled.remove(&id) {
-            self.timers.remove(&(at, id));
-        }
-        let connection = sa.head.connection.clone();
-        self.shared.events.push_back(Event::IkeDown { ike: id, connection, why });
-    }
-
-    fn schedule(&mut self, sa: &IkeSa) {
-        let (id, due) = (sa.head.id, sa.due(self.shared.settings.keepalive));
-        if self.scheduled.get(&id).copied() == due {
-            return;
-        }
-        if let Some(at) = self.scheduled.remove(&id) {
-            self.timers.remove(&(at, id));
-        }
-        if let Some(at) = due {
-            self.scheduled.insert(id, at);
-            self.timers.insert((at, id));
-        }
-    }
-
-    pub(crate) fn insert(&mut self, sa: IkeSa) {
-        let id = sa.head.id;
-        self.by_spi.insert(sa.head.own_spi().0, id);
-        if sa.is_half_open() {
-            self.half_open.insert((sa.head.spi_i.0, sa.head.path.remote), id);
-        }
-        self.by_connection.extend(connected(&sa));
-        self.schedule(&sa);
-        self.sas.insert(id, sa);
     }
 
     /// Carries out what states asked for. Each effect may have effects; a chain of them is short.
@@ -339,12 +254,12 @@ impl Ike {
         match effect {
             Effect::Spawn(sa) => {
                 let id = sa.head.id;
-                self.insert(*sa);
+                self.sas.insert(*sa);
                 self.act(id, env, IkeSa::proceed);
             }
             Effect::Adopt(id, heritage) => {
-                self.shared.owners.extend(heritage.children.iter().map(|child| (child.id, id)));
-                let heir = self.sas.get_mut(&id).and_then(|sa| match &mut sa.state {
+                self.shared.own(&heritage.children, id);
+                let heir = self.sas.get_mut(id).and_then(|sa| match &mut sa.state {
                     State::Established(heir) => Some(heir),
                     _ => None,
                 });
@@ -373,7 +288,8 @@ impl Ike {
         let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
         let missing = children.into_iter().filter(|child| !others().any(|sa| sa.has(child)));
         let wishes: Vec<Wish> = missing.map(|child| Wish::new(child, None)).collect();
-        if let Some(other) = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id) {
+        let other = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
+        if let Some(other) = other {
             for wish in wishes {
                 self.act(other, env, |sa, cx| sa.wish(wish, cx));
             }
@@ -383,29 +299,14 @@ impl Ike {
         }
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Shared, &BTreeMap<u64, IkeSaId>, &mut BTreeMap<IkeSaId, IkeSa>) {
-        (&mut self.shared, &self.by_spi, &mut self.sas)
-    }
-
-    pub(crate) fn half_open(&self, spi: IkeSpi, remote: SocketAddr) -> Option<IkeSaId> {
-        self.half_open.get(&(spi.0, remote)).copied()
+    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut Registry) {
+        (&mut self.shared, &mut self.sas)
     }
 
     /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
     pub fn counts(&self) -> (usize, usize) {
-        (self.sas.len(), self.half_open.len())
+        self.sas.counts()
     }
-}
-
-/// Where a connection lies. While an IKE SA holds it, no other lies there.
-fn place_of(connection: &Arc<Connection>) -> usize {
-    Arc::as_ptr(connection).addr()
-}
-
-/// An IKE SA among those of its connection that may be asked for Child SAs, if it is one.
-fn connected(sa: &IkeSa) -> Option<(usize, IkeSaId)> {
-    let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
-    may_be_asked.then(|| (place_of(&sa.head.connection), sa.head.id))
 }
 
 /// More effects than any message has.

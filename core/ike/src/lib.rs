@@ -32,6 +32,7 @@ mod nat;
 mod negotiate;
 mod peers;
 mod pool;
+mod registry;
 mod sa;
 mod settings;
 mod sk;

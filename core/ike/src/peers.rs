@@ -2,35 +2,33 @@
 
 use crate::IkeSaId;
 use crate::config::Identity;
-use alloc::collections::BTreeSet;
-use alloc::sync::Arc;
 use casemate_sa::Instant;
+use casemate_tables::Names;
 
-/// Established IKE SAs: the peer, since when it is there, and the IKE SA.
+/// Established IKE SAs by their peer, and in this order: since when it is there, the IKE SA.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(BTreeSet<(Arc<Identity>, Instant, IkeSaId)>);
+pub(crate) struct Peers(Names);
 
 impl Peers {
     /// An IKE SA with `peer`, which is there `since`.
-    pub(crate) fn insert(&mut self, peer: &Arc<Identity>, since: Instant, ike: IkeSaId) {
-        self.0.insert((peer.clone(), since, ike));
+    pub(crate) fn insert(&mut self, peer: &Identity, since: Instant, ike: IkeSaId) {
+        self.0.insert(&peer.to_bytes(), [since.as_micros(), ike.0]);
     }
 
     /// It is gone.
-    pub(crate) fn remove(&mut self, peer: &Arc<Identity>, since: Instant, ike: IkeSaId) {
-        self.0.remove(&(peer.clone(), since, ike));
+    pub(crate) fn remove(&mut self, peer: &Identity, since: Instant, ike: IkeSaId) {
+        self.0.remove(&peer.to_bytes(), [since.as_micros(), ike.0]);
     }
 
     /// Whether there is an IKE SA with `peer`.
     pub(crate) fn has(&self, peer: &Identity) -> bool {
-        let first = (Arc::new(peer.clone()), Instant::ZERO, IkeSaId(0));
-        self.0.range(first..).next().is_some_and(|(known, ..)| **known == *peer)
+        self.0.of(&peer.to_bytes()).next().is_some()
     }
 
     /// IKE SAs with `peer` that were there before `time`.
-    pub(crate) fn before(&self, peer: &Arc<Identity>, time: Instant) -> impl Iterator<Item = IkeSaId> {
-        let (first, end) = ((peer.clone(), Instant::ZERO, IkeSaId(0)), (peer.clone(), time, IkeSaId(0)));
-        self.0.range(first..end).map(|(.., ike)| *ike)
+    pub(crate) fn before(&self, peer: &Identity, time: Instant) -> impl Iterator<Item = IkeSaId> {
+        let known = self.0.of(&peer.to_bytes());
+        known.take_while(move |[since, _]| *since < time.as_micros()).map(|[_, ike]| IkeSaId(ike))
     }
 }
 
@@ -39,8 +37,8 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    fn peer(name: &str) -> Arc<Identity> {
-        Arc::new(Identity::Fqdn(name.into()))
+    fn peer(name: &str) -> Identity {
+        Identity::Fqdn(name.into())
     }
 
     #[test]

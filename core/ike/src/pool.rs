@@ -1,8 +1,8 @@
 //! Leases of virtual addresses (RFC 7296 section 2.19).
 
 use crate::config::{Identity, Pool};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use casemate_tables::{Index, Key, Names, Table, Words};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Pools by name, with who has what.
@@ -13,11 +13,11 @@ pub(crate) struct Pools(Vec<Leases>);
 struct Leases {
     pool: Pool,
     /// Addresses that are in use now, or were by whom.
-    taken: BTreeMap<IpAddr, Lease>,
-    /// The same by the peer, its name folded.
-    by_peer: BTreeSet<(Identity, IpAddr)>,
-    /// Those that are free.
-    free: BTreeSet<IpAddr>,
+    taken: Table<u128, Lease>,
+    /// The same by the peer, its name folded: the bits of the address.
+    by_peer: Names,
+    /// Those that are free, by their bits.
+    free: Index,
     /// How many addresses, from the first on, were given out so far.
     used: u128,
 }
@@ -80,11 +80,12 @@ impl Pools {
 
     /// An address is free again; its peer gets it back when it comes again.
     pub(crate) fn release(&mut self, addr: IpAddr) {
-        for Leases { taken, free, .. } in &mut self.0 {
-            let Some(lease) = taken.get_mut(&addr) else { continue };
+        let pools = self.0.iter_mut().filter(|leases| leases.pool.addrs.contains(addr));
+        for Leases { taken, free, .. } in pools {
+            let Some(lease) = taken.get_mut(bits(addr)) else { continue };
             lease.holders = lease.holders.saturating_sub(1);
             if lease.is_free() {
-                free.insert(addr);
+                free.insert(entry(addr));
             }
             return;
         }
@@ -100,37 +101,35 @@ impl Pools {
 }
 
 impl Leases {
-    const fn new(pool: Pool) -> Self {
-        Self { pool, taken: BTreeMap::new(), by_peer: BTreeSet::new(), free: BTreeSet::new(), used: 0 }
+    fn new(pool: Pool) -> Self {
+        Self { pool, taken: Table::default(), by_peer: Names::new(), free: Index::new(), used: 0 }
     }
 
     fn lease(&mut self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
-        let peer = to.id.folded();
+        let peer = to.id.folded().to_bytes();
         if let Some(addr) = self.own(&peer, to.replaces)
-            && let Some(lease) = self.taken.get_mut(&addr)
+            && let Some(lease) = self.taken.get_mut(bits(addr))
         {
             lease.holders = lease.holders.saturating_add(1);
-            self.free.remove(&addr);
+            self.free.remove(entry(addr));
             return Some(addr);
         }
         let is_free = |addr: &IpAddr| {
-            self.pool.addrs.contains(*addr) && self.taken.get(addr).is_none_or(Lease::is_free)
+            self.pool.addrs.contains(*addr) && self.taken.get(bits(*addr)).is_none_or(Lease::is_free)
         };
         let addr = wanted.filter(is_free).or_else(|| self.fresh()).or_else(|| self.oldest())?;
-        if let Some(before) = self.taken.insert(addr, Lease { to: to.id.clone(), holders: 1 }) {
-            self.by_peer.remove(&(before.to.folded(), addr));
+        if let Some(before) = self.taken.insert(bits(addr), Lease { to: to.id.clone(), holders: 1 }) {
+            self.by_peer.remove(&before.to.folded().to_bytes(), bits(addr).words());
         }
-        self.free.remove(&addr);
-        self.by_peer.insert((peer, addr));
+        self.free.remove(entry(addr));
+        self.by_peer.insert(&peer, bits(addr).words());
         Some(addr)
     }
 
     /// The lowest address that this peer may have again: one that is free, or that it still holds and `replaces`.
-    fn own(&self, peer: &Identity, replaces: bool) -> Option<IpAddr> {
-        let first = (peer.clone(), self.pool.addrs.first());
-        let of_peer =
-            self.by_peer.range(first..).take_while(|(known, _)| known == peer).map(|(_, addr)| *addr);
-        of_peer.into_iter().find(|addr| replaces || self.free.contains(addr))
+    fn own(&self, peer: &[u8], replaces: bool) -> Option<IpAddr> {
+        let free = |[upper, lower]: &[u64; 2]| self.free.contains([*upper, *lower, 0]);
+        self.by_peer.of(peer).find(|words| replaces || free(words)).map(|words| self.addr(words))
     }
 
     /// The next address that nobody had.
@@ -143,7 +142,7 @@ impl Leases {
             let addr =
                 nth(self.pool.addrs.first(), self.used).filter(|addr| self.pool.addrs.contains(*addr))?;
             self.used = self.used.saturating_add(1);
-            if !self.taken.contains_key(&addr) {
+            if !self.taken.contains(bits(addr)) {
                 return Some(addr);
             }
         }
@@ -151,8 +150,30 @@ impl Leases {
 
     /// The lowest address whose peer is gone.
     fn oldest(&self) -> Option<IpAddr> {
-        self.free.first().copied()
+        self.free.first().map(|[upper, lower, _]| self.addr([upper, lower]))
     }
+
+    /// The address of the pool with these bits.
+    fn addr(&self, [upper, lower]: [u64; 2]) -> IpAddr {
+        match self.pool.addrs.first() {
+            IpAddr::V4(_) => Ipv4Addr::from_bits(lower as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(u128::from(upper) << 64 | u128::from(lower)).into(),
+        }
+    }
+}
+
+/// An address as a number: a pool has addresses of one version of IP.
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_bits().into(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+/// An address among the free ones.
+fn entry(addr: IpAddr) -> Words {
+    let [upper, lower] = bits(addr).words();
+    [upper, lower, 0]
 }
 
 fn nth(first: IpAddr, n: u128) -> Option<IpAddr> {

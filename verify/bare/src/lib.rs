@@ -14,6 +14,7 @@ mod peers;
 pub mod profile;
 #[cfg(feature = "selftest")]
 pub mod selftest;
+mod wire;
 
 #[cfg(all(feature = "image", target_os = "none"))]
 mod machine;

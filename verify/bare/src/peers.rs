@@ -185,7 +185,8 @@ fn carry(from: &mut Peer<'_>, to: &mut Peer<'_>, providers: &Providers<'_>) -> b
     any
 }
 
-fn connection(number: u8, own: (&str, IpAddr), peer: (&str, IpAddr), proof: Proof) -> Connection {
+/// The connection with this number between two peers, each with its name.
+pub(crate) fn connection(number: u8, own: (&str, IpAddr), peer: (&str, IpAddr), proof: Proof) -> Connection {
     let id = |name: &str| match proof {
         Proof::Certificate => Identity::Fqdn([name, ".casemate.test"].concat()),
         Proof::SharedKey => Identity::Fqdn([name, NUMBERS.get(usize::from(number)).unwrap_or(&"")].concat()),

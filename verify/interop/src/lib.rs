@@ -7,6 +7,7 @@
 //! strongSwan in a guest where it is to have the kernel's ESP and AH. A [`Device`] may stand in Casemate's place.
 //! Needs Linux on x86-64 and the Debian packages that `cargo xtask test` installs (xtask/src/packages.rs).
 
+mod charon;
 mod device;
 mod error;
 mod firmware;
@@ -15,6 +16,7 @@ mod netns;
 mod process;
 mod qmp;
 
+pub use charon::Charon;
 pub use device::Device;
 pub use error::{Error, Result};
 pub use firmware::{Firmware, FirmwareSpec};

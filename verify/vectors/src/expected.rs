@@ -131,3 +131,51 @@ pub const DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/kex", 40),
     ("differential/signature", 87),
 ];
+
+/// [`conformance`](crate::conformance) of a provider that has AES-GCM, AES-GMAC, AES-CBC, AES-CTR and HMAC with SHA-1 and SHA-2.
+pub const MANY_BUFFERS: &[(&str, usize)] = &[
+    ("wycheproof/aes_gcm", 197),
+    ("wycheproof/aes_cbc_pkcs5", 72),
+    ("wycheproof/hmac_sha1", 170),
+    ("wycheproof/hmac_sha256", 174),
+    ("wycheproof/hmac_sha384", 174),
+    ("wycheproof/hmac_sha512", 174),
+    ("wycheproof/aes_gmac", 207),
+    ("cavp/gcmEncryptExtIV128.iv96.rsp", 1125),
+    ("cavp/gcmEncryptExtIV192.iv96.rsp", 1125),
+    ("cavp/gcmEncryptExtIV256.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt128.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt192.iv96.rsp", 1125),
+    ("cavp/gcmDecrypt256.iv96.rsp", 1125),
+    ("cavp/CBCKeySbox128.rsp", 42),
+    ("cavp/CBCKeySbox192.rsp", 48),
+    ("cavp/CBCKeySbox256.rsp", 32),
+    ("cavp/CBCMMT128.rsp", 20),
+    ("cavp/CBCMMT192.rsp", 20),
+    ("cavp/CBCMMT256.rsp", 20),
+    ("cavp/CBCVarKey128.rsp", 256),
+    ("cavp/CBCVarKey192.rsp", 384),
+    ("cavp/CBCVarKey256.rsp", 512),
+    ("cavp/aes-128-ctr.txt", 3),
+    ("cavp/aes-192-ctr.txt", 3),
+    ("cavp/aes-256-ctr.txt", 3),
+    ("cavp/rfc-2202-sha1.txt", 14),
+    ("cavp/rfc-4231-sha256.txt", 12),
+    ("cavp/rfc-4231-sha384.txt", 12),
+    ("cavp/rfc-4231-sha512.txt", 12),
+    ("rfc/3602", 4),
+    ("rfc/4868", 24),
+    ("draft/mcgrew-gcm-test", 11),
+    ("contract/aead", 9),
+    ("contract/cipher", 6),
+    ("contract/mac", 18),
+    ("contract/etm", 49),
+];
+
+/// [`differential`](crate::differential()) of such a provider and one that has at least as much.
+pub const MANY_BUFFERS_DIFFERENTIAL: &[(&str, usize)] = &[
+    ("differential/aead", 54),
+    ("differential/cipher", 36),
+    ("differential/mac", 108),
+    ("differential/etm", 294),
+];

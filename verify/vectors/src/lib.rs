@@ -34,7 +34,7 @@ mod wycheproof;
 
 pub use algorithms::{aeads, ciphers, macs};
 pub use differential::differential;
-pub use expected::{BRIEF, DIFFERENTIAL, LEGACY, MODERN};
+pub use expected::{BRIEF, DIFFERENTIAL, LEGACY, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, MODERN};
 pub use report::{Family, Report};
 
 use casemate_crypto::Provider;

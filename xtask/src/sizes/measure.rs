@@ -1,5 +1,6 @@
 //! Building the programs, and reading what they are and what they report.
 
+use super::{Image, Profile, library};
 use crate::bare::{self, Target};
 use crate::failure::{Failure, Result};
 use crate::shell;
@@ -44,26 +45,34 @@ impl Footprint {
     }
 }
 
-/// Builds and measures the programs for each of the targets.
-pub(crate) fn all(targets: &[Target], programs: &[&'static str]) -> Result<Vec<Footprint>> {
+/// Builds and measures these rows for each of the targets.
+pub(crate) fn all(targets: &[Target], profiles: &[&Profile]) -> Result<Vec<Footprint>> {
     let mut measured = Vec::new();
     for target in targets {
+        let programs = profiles.iter().filter(|profile| matches!(profile.image, Image::Program));
         let mut arguments =
             vec!["--package", "casemate-bare", "--no-default-features", "--features", "image"];
-        arguments.extend(programs.iter().flat_map(|program| ["--bin", program]));
+        arguments.extend(programs.flat_map(|profile| ["--bin", profile.program]));
         bare::build(*target, PROFILE, &arguments)?;
-        for program in programs {
-            measured.push(one(*target, program)?);
+        if profiles.iter().any(|profile| matches!(profile.image, Image::Library(_))) {
+            library::build(*target, PROFILE)?;
+        }
+        for profile in profiles {
+            measured.push(one(*target, profile)?);
         }
     }
     Ok(measured)
 }
 
-fn one(target: Target, program: &'static str) -> Result<Footprint> {
-    let image = bare::directory(target, PROFILE)?.join(program);
+fn one(target: Target, profile: &Profile) -> Result<Footprint> {
+    let program = profile.program;
+    let (image, runs) = match profile.image {
+        Image::Program => (bare::directory(target, PROFILE)?.join(program), target.runs()),
+        Image::Library(headers) => (library::link(target, PROFILE, program, headers)?, false),
+    };
     let sections = sections(&image)?;
     let sum = |names: &[&str]| names.iter().filter_map(|name| sections.get(*name)).sum();
-    let reports = match target.runs() {
+    let reports = match runs {
         true => reports(&bare::boot(target, &image, LIMIT)?)?,
         false => BTreeMap::new(),
     };

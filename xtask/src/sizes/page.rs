@@ -57,7 +57,7 @@ pub(crate) fn page(measured: &[Footprint], targets: &[Target]) -> Result<String>
     let mut text = format!("{HEAD}\nMeasured at commit {}.\n", String::from_utf8_lossy(&commit).trim());
     text.push_str("\n## Code\n\nCode and constants together; in brackets the constants.\n");
     let code = |footprint: &Footprint| format!("{} ({})", footprint.code(), footprint.rodata);
-    let rows = PROFILES.map(|Profile { program, about }| (program, about));
+    let rows = PROFILES.map(|Profile { program, about, .. }| (program, about));
     text.push_str(&table("device", measured, targets, &rows, |footprint, _| code(footprint))?);
     text.push_str(MEMORY);
     let boards: Vec<Target> = targets.iter().copied().filter(Target::runs).collect();

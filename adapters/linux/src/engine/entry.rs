@@ -2,6 +2,7 @@
 
 use crate::buffers::Buffers;
 use crate::ike::{Letter, letter};
+use crate::offload::{Joiner, Run};
 use crate::receive::{Arrival, Receiver};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
@@ -79,11 +80,29 @@ impl Entry {
     ) {
         let mut verdicts = [Inbound::Drop(DropReason::MalformedHeader); BATCH];
         datapath.inbound(now, &mut packets, &mut verdicts);
-        for (packet, verdict) in packets.iter_mut().zip(verdicts) {
+        let mut joiner = Joiner::new();
+        let mut hand_over = |run: &Run<'_>| {
+            if tun.deliver_run(run).is_err() {
+                run.packets()
+                    .iter()
+                    .for_each(|packet| datapath.note_drop(now, DropReason::SendFailed, packet));
+            }
+        };
+        for (packet, verdict) in packets.iter().zip(verdicts) {
+            match verdict {
+                // Clear text has reached the host without us.
+                Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
+                Inbound::Deliver(_) => joiner.push(packet.data(), &mut hand_over),
+                _ => {}
+            }
+        }
+        joiner.finish(&mut hand_over);
+        for (packet, verdict) in packets.iter().zip(verdicts) {
             match verdict {
                 Inbound::Reassemble => self.reassemble(packet.data(), datapath, tun, now),
                 Inbound::Ike(at) => self.inbox.extend(letter(packet.data(), at.into())),
-                verdict => deliver(packet, verdict, datapath, tun, now),
+                // Handed over, or counted already.
+                Inbound::Deliver(_) | Inbound::Drop(_) | Inbound::Consumed(_) => {}
             }
         }
     }

@@ -4,7 +4,9 @@ use super::{destination, set_ident_if_zero};
 use crate::netlink::Netlink;
 use crate::raw::Sender;
 use crate::rng::SystemRng;
+use crate::train::{Train, Trains};
 use crate::tun::Tun;
+use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate_datapath::fragment::Fragments;
@@ -28,6 +30,7 @@ pub(super) struct Exit {
 /// Sends packets, in fragments where the data path says so.
 struct Sending {
     sender: Sender,
+    trains: Trains,
     scratch: Box<[u8]>,
     netlink: Netlink,
     mark: u32,
@@ -49,13 +52,14 @@ type Outgoing<'p> = (&'p [u8], IpAddr, Option<SaId>);
 
 impl Exit {
     pub(super) fn new(
-        mark: u32,
+        (mark, ports): (u32, &[UdpPort]),
         reassembler: Reassembler,
         first_ident: u32,
         settles_idents: bool,
     ) -> Result<Self, Error> {
         let sending = Sending {
             sender: Sender::open(mark)?,
+            trains: Trains::new(ports)?,
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             netlink: Netlink::open()?,
             mark,
@@ -194,6 +198,26 @@ impl Sending {
     }
 
     fn flush(&mut self, queue: &mut ArrayVec<Outgoing<'_>, BATCH>, datapath: &mut Datapath, now: Instant) {
+        let mut rest = queue.as_slice();
+        while !rest.is_empty() {
+            let train = |from: usize| Train::of(rest.get(from..)?.iter().map_while(protected));
+            let alone = (0..rest.len()).take_while(|from| train(*from).is_none()).count();
+            let together = train(alone);
+            let (now_alone, others) = rest.split_at_checked(alone).unwrap_or((rest, &[]));
+            self.send_alone(now_alone, datapath, now);
+            let count = together.as_ref().map_or(0, Train::len);
+            let (now_together, others) = others.split_at_checked(count).unwrap_or((others, &[]));
+            if together.is_some_and(|train| self.trains.send(&train).is_err()) {
+                // What is wrong with them is found out one by one.
+                self.send_alone(now_together, datapath, now);
+            }
+            rest = others;
+        }
+        queue.clear();
+    }
+
+    /// Sends packets with the headers that they have.
+    fn send_alone(&mut self, queue: &[Outgoing<'_>], datapath: &mut Datapath, now: Instant) {
         for run in queue.chunk_by(|(_, a, _), (_, b, _)| a.is_ipv4() == b.is_ipv4()) {
             let packets: ArrayVec<(&[u8], IpAddr), BATCH> =
                 run.iter().map(|(packet, dst, _)| (*packet, *dst)).collect();
@@ -208,7 +232,6 @@ impl Sending {
                 }
             }
         }
-        queue.clear();
     }
 
     fn send_one(&mut self, packet: &[u8], sa: Option<SaId>, datapath: &mut Datapath, now: Instant) {
@@ -294,6 +317,11 @@ impl Sending {
     fn ident_v4(&mut self) -> u16 {
         (self.ident() as u16).max(1)
     }
+}
+
+/// The packet, if an SA protects it: those that policy lets pass are not ours to put headers on.
+fn protected<'p>(&(packet, _, sa): &Outgoing<'p>) -> Option<&'p [u8]> {
+    sa.map(|_| packet)
 }
 
 fn push<'p>(queue: &mut ArrayVec<Outgoing<'p>, BATCH>, packet: &'p [u8], sa: Option<SaId>) {

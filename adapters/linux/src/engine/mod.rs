@@ -9,6 +9,7 @@ mod exit;
 mod home;
 mod keepalive;
 mod parts;
+mod wait;
 
 use crate::buffers::Buffers;
 use crate::counters::Ledger;
@@ -19,7 +20,7 @@ use crate::setup::Live;
 use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
-use crate::{BATCH, Error, sys};
+use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::{Endpoint, Notice};
 use casemate_datapath::reassembly::Reassembler;
@@ -36,7 +37,6 @@ pub use home::Home;
 use keepalive::Keepalives;
 pub use parts::{Attendant, Parts};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How often what depends on time alone is looked after.
@@ -95,7 +95,7 @@ impl Engine {
         let first_ident = rng.secret_u64() as u32;
         let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
         Ok(Self {
-            exit: Exit::new(mark, reassembler(), first_ident, sas.iter().any(signs_v4))?,
+            exit: Exit::new((mark, &ports), reassembler(), first_ident, sas.iter().any(signs_v4))?,
             entry: Entry::new(inbound.map(|(_, sa)| sa.dst).collect(), reassembler()),
             keepalives: Keepalives::new(&sas),
             dummies: dummies.and_then(Dummies::new),
@@ -186,26 +186,6 @@ impl Engine {
     /// The endpoint, to be told something before packets move.
     pub fn home(&mut self) -> &mut Home {
         &mut self.home
-    }
-
-    /// Waits for something to do. Signals, attendant, TUN, addresses, receivers, ports, ports of IKE, in this order.
-    fn wait(&self, attendant: &dyn Attendant) -> Result<ArrayVec<bool, 32>, Error> {
-        let mut fds: ArrayVec<BorrowedFd<'_>, 32> = ArrayVec::new();
-        fds.push(self.signals.as_fd());
-        fds.push(attendant.wake());
-        fds.push(self.tun.as_fd());
-        fds.push(self.live.as_fd());
-        let ike = self.ike.iter().flat_map(|ike| &ike.0).map(AsFd::as_fd);
-        let others = self.receivers.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        // Two receivers, two ports of IKE, and eight ports of two IP versions at most: `EncapPorts` of the data path.
-        fds.extend(others.chain(ike).take(fds.remaining_capacity()));
-        let mut ready: ArrayVec<bool, 32> = fds.iter().map(|_| false).collect();
-        let now = self.home.now();
-        let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
-        let due = self.home.endpoint.due().map(|due| due.since(now));
-        let timeout = dummies.into_iter().chain(due).fold(TICK, Duration::min);
-        sys::poll_readable(&fds, &mut ready, timeout).map_err(|error| Error::new("poll", error))?;
-        Ok(ready)
     }
 
     /// Takes a batch from the TUN interface and sends what becomes of it.

@@ -93,7 +93,7 @@ fn receive(application: &mut Application, socket: Handle) {
 }
 
 #[test]
-#[ignore = "a measurement: `cargo xtask bench --stack` runs it"]
+#[ignore = "a measurement: `cargo xtask bench stack` runs it"]
 fn speed() {
     for _ in 0..3 {
         let (bare, ringed) = (bare(), ringed());

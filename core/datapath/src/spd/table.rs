@@ -9,6 +9,7 @@ use super::tuple::{Rule, TupleSpace};
 use crate::slab::{Full, Slab};
 use alloc::vec::Vec;
 use casemate_sa::{AddrRange, Selector};
+use casemate_tables::Key;
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 
@@ -17,6 +18,12 @@ use core::fmt;
 pub struct PolicyId {
     slot: u32,
     generation: u32,
+}
+
+impl Key for PolicyId {
+    fn words(self) -> [u64; 2] {
+        [self.slot.into(), self.generation.into()]
+    }
 }
 
 /// What the table says of a flow.

@@ -63,6 +63,12 @@ impl Identity {
         }
     }
 
+    /// As one string of bytes, by which tables find it: its type, then its data.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (kind, data) = self.to_payload();
+        [&[kind.0], &*data].concat()
+    }
+
     /// Its type.
     pub const fn kind(&self) -> IdentityKind {
         match self {

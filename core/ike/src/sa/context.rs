@@ -1,6 +1,7 @@
 //! What a state works with: the caller's means, and what all IKE SAs share.
 
 use super::{IkeSa, Parentage};
+use crate::child::ChildSa;
 use crate::config::{Child, Connection, Lifespan};
 use crate::cookie::CookieJar;
 use crate::farewell::Farewells;
@@ -8,11 +9,12 @@ use crate::peers::Peers;
 use crate::pool::Pools;
 use crate::{ChildId, Down, Env, Event, FaultCounters, IkeSaId, Path, PeerFault, Settings, Transmit};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::Rng;
 use casemate_sa::Instant;
+use casemate_tables::Table;
 use casemate_wire::ike::IkeSpi;
 use core::time::Duration;
 
@@ -28,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) faults: FaultCounters,
     pub(crate) peers: Peers,
     /// The IKE SA that each Child SA belongs to.
-    pub(crate) owners: BTreeMap<ChildId, IkeSaId>,
+    pub(crate) owners: Table<ChildId, IkeSaId>,
     pub(crate) scratch: Box<[u8]>,
     pub(crate) tell_keys: bool,
     pub(crate) last_child: u64,
@@ -54,6 +56,13 @@ impl Shared {
     pub(crate) fn next_child_id(&mut self) -> ChildId {
         self.last_child = self.last_child.saturating_add(1);
         ChildId(self.last_child)
+    }
+
+    /// These Child SAs belong to this IKE SA now.
+    pub(crate) fn own(&mut self, children: &[ChildSa], ike: IkeSaId) {
+        for child in children {
+            self.owners.insert(child.id, ike);
+        }
     }
 
     pub(crate) fn next_ike_id(&mut self) -> IkeSaId {
@@ -82,7 +91,7 @@ impl Cx<'_, '_> {
 
     /// A Child SA is gone.
     pub(crate) fn child_down(&mut self, id: ChildId, why: Down) {
-        self.shared.owners.remove(&id);
+        self.shared.owners.remove(id);
         self.event(Event::ChildDown { id, why });
     }
 

@@ -103,7 +103,7 @@ impl Established {
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         cx.shared.peers.insert(parentage.peer.id(), peer_since, head.id);
-        cx.shared.owners.extend(parentage.children.iter().map(|child| (child.id, head.id)));
+        cx.shared.own(&parentage.children, head.id);
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
         let tasks = core::mem::take(&mut parentage.tasks);
@@ -322,16 +322,15 @@ impl Established {
 
     /// When something is due.
     pub(crate) fn due(&self, head: &Head, keepalive: Duration) -> Option<Instant> {
-        let children = self.children().iter().filter_map(ChildSa::due);
         let open = self.phase == Phase::Open;
-        let times = [self.rekey_at, self.reauth_at].into_iter().flatten().filter(|_| open);
+        let children = self.children().iter().filter_map(ChildSa::due).min().filter(|_| open);
+        let (rekey, reauth) = (self.rekey_at.filter(|_| open), self.reauth_at.filter(|_| open));
         let idle = open && !self.link.window.is_waiting();
         let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
         let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
-        let tasks = self.tasks.iter().map(Task::ready_at).filter(|_| idle);
-        let rest = self.link.window.due().into_iter().chain(self.expires_at).chain(life).chain(alive);
-        let rest = rest.chain(tasks);
-        children.filter(|_| open).chain(times).chain(rest).min()
+        let tasks = self.tasks.iter().map(Task::ready_at).min().filter(|_| idle);
+        let times = [children, rekey, reauth, self.link.window.due(), self.expires_at, life, alive, tasks];
+        times.into_iter().flatten().min()
     }
 
     /// A Child SA is gone. What replaces it is used from now on.

@@ -95,6 +95,12 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
     Some(datapath)
 }
 
+/// One pair of SAs with AES-128-GCM, and the policies to it.
+pub(super) fn add_gcm(datapath: &mut Datapath, providers: &Providers<'_>) -> Option<()> {
+    add_pair(datapath, &params(0, &gcm())?, providers)?;
+    add_policies(datapath, &gcm())
+}
+
 /// The same SA in both directions: the data path speaks with itself.
 fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_>) -> Option<()> {
     datapath.add_sa(params, Direction::Outbound, providers, NOW).ok()?;

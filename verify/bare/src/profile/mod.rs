@@ -3,10 +3,12 @@
 
 mod esp;
 mod ike;
+mod smoltcp;
 
 use crate::Board;
 pub use esp::{esp_ah_cbc, esp_fragments, esp_gcm};
 pub use ike::{ike_certificates, ike_psk};
+pub use smoltcp::{smoltcp_alone, smoltcp_esp, smoltcp_ike};
 
 /// Nothing: what the board itself takes.
 pub fn nothing(board: &Board) -> bool {

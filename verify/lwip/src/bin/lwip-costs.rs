@@ -1,4 +1,4 @@
-//! What Casemate costs lwIP (`cargo xtask bench --lwip`): instructions where nothing is protected, which are the same in every
+//! What Casemate costs lwIP (`cargo xtask bench lwip`): instructions where nothing is protected, which are the same in every
 //! run, and what goes through where everything is. Two of the example's programs, with a Unix socket as their link.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a measurement may fail")]
 

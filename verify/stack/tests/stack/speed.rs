@@ -20,7 +20,7 @@ fn pour(lab: &Lab) -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement: `cargo xtask bench --stack` runs it"]
+#[ignore = "a measurement: `cargo xtask bench stack` runs it"]
 fn speed() {
     let (Some(clear), Some(protected)) = (Lab::clear("speed-clear", &[]), Lab::protected("speed-esp", &[]))
     else {

@@ -1,5 +1,5 @@
 //! IKEv2 handshakes and the memory of their SAs: Casemate's responder in this process ([`memory`]), and as a process beside
-//! strongSwan's charon, both against the same initiators ([`load`]). Run by `cargo xtask bench --handshakes`.
+//! strongSwan's charon, both against the same initiators ([`load`]). Run by `cargo xtask bench handshakes`.
 //!
 //! In each round every responder has a turn with a fresh process on a CPU of its own, so that a machine that slows down
 //! slows all of them down.
@@ -19,7 +19,7 @@ mod responder;
 mod turn;
 
 use case::{Auth, CASES, Case, INITIATOR};
-use casemate_interop::{Error, Result, is_root};
+use casemate_interop::{Charon, Error, Result, is_root};
 use options::Options;
 use pki::Pki;
 use report::{InMemory, Report};
@@ -101,8 +101,8 @@ fn processes(
         return Err(Error::new("namespaces that are connected need root (--in-memory does not)"));
     }
     let mut programs = vec![Program::Casemate(options.casemate.clone())];
-    match Program::charon(directory.join("programs")) {
-        Ok(charon) => programs.push(charon),
+    match Charon::copy_to(directory.join("programs")) {
+        Ok(charon) => programs.push(Program::Charon(charon)),
         Err(error) => report.left_out.push(format!("charon: {error}")),
     }
     for case in cases {

@@ -2,18 +2,12 @@
 
 use crate::case::{Auth, Case};
 use crate::pki::Pki;
-use casemate_interop::{Background, Error, Netns, Result, run};
+use casemate_interop::{Background, Charon, Error, Netns, Result};
 use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-
-/// What charon shall load: verify/interop has the same list.
-const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
-     cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
 
 /// The CPU that responders run on. The initiators have the others.
 pub(crate) const CPU: &str = "1";
@@ -23,9 +17,8 @@ pub(crate) const CPU: &str = "1";
 pub(crate) enum Program {
     /// `casemate` at this path.
     Casemate(PathBuf),
-    /// Copies of strongSwan's programs in this directory. Debian confines the originals by AppArmor, by their paths, to
-    /// the files of the system's own daemon.
-    Charon(PathBuf),
+    /// strongSwan's daemon.
+    Charon(Charon),
 }
 
 /// A responder at work; dropping it ends it.
@@ -42,24 +35,14 @@ impl Program {
         }
     }
 
-    /// charon, if it is installed; its programs are copied to `directory`.
-    pub(crate) fn charon(directory: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-        for program in ["charon-systemd", "swanctl"] {
-            let from = Path::new("/usr/sbin").join(program);
-            fs::copy(&from, directory.join(program)).map_err(Error::in_front(format!(
-                "{} (Debian packages charon-systemd and strongswan-swanctl)",
-                from.display()
-            )))?;
-        }
-        Ok(Self::Charon(directory))
-    }
-
     /// Starts it in `netns` with its files in `directory`, which `configure` has filled.
     pub(crate) fn start(&self, netns: &Netns, directory: &Path) -> Result<Responder> {
         match self {
             Self::Casemate(program) => start_casemate(program, netns, directory),
-            Self::Charon(programs) => start_charon(programs, netns, directory),
+            Self::Charon(charon) => {
+                let daemon = charon.start(netns, &["taskset", "--cpu-list", CPU], directory)?;
+                Ok(Responder { daemon })
+            }
         }
     }
 }
@@ -85,54 +68,16 @@ pub(crate) fn prepare(case: Case, pki: Option<&Pki>, directory: &Path) -> Result
     Ok(())
 }
 
-/// The program on the responders' CPU.
-fn pinned(netns: &Netns, program: &Path) -> Command {
-    let mut command = netns.command("taskset");
-    command.args(["--cpu-list", CPU]).arg(program);
-    command
-}
-
 fn start_casemate(program: &Path, netns: &Netns, directory: &Path) -> Result<Responder> {
-    let mut command = pinned(netns, program);
-    command.args(["run", "--config"]).arg(directory.join("swanctl.conf"));
+    let mut command = netns.command("taskset");
+    command
+        .args(["--cpu-list", CPU])
+        .arg(program)
+        .args(["run", "--config"])
+        .arg(directory.join("swanctl.conf"));
     let mut daemon = Background::start("casemate", command, &directory.join("output"))?;
     daemon.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
     Ok(Responder { daemon })
-}
-
-fn start_charon(programs: &Path, netns: &Netns, directory: &Path) -> Result<Responder> {
-    let (socket, conf) = (directory.join("charon.vici"), directory.join("strongswan.conf"));
-    let uri = format!("unix://{}", socket.display());
-    fs::write(&conf, charon_conf(&uri)).map_err(Error::in_front(conf.display()))?;
-    for folder in
-        "x509 x509ca x509ocsp x509aa x509ac x509crl pubkey private rsa ecdsa bliss pkcs8 pkcs12".split(' ')
-    {
-        fs::create_dir_all(directory.join(folder)).map_err(Error::in_front(folder))?;
-    }
-    let mut command = pinned(netns, &programs.join("charon-systemd"));
-    command.env("STRONGSWAN_CONF", &conf);
-    let mut daemon = Background::start("charon", command, &directory.join("output"))?;
-    daemon.wait_until(START_LIMIT, |_| UnixStream::connect(&socket).is_ok())?;
-    let environment =
-        [format!("SWANCTL_DIR={}", directory.display()), format!("STRONGSWAN_CONF={}", conf.display())];
-    let swanctl = programs.join("swanctl").display().to_string();
-    let words = [&environment[0], &environment[1], &swanctl, "--load-all", "--noprompt", "--uri", &uri];
-    let output = run(netns, START_LIMIT, "env", &words.map(|word: &str| word))?;
-    if output.status != 0 || output.stdout.contains("failed") {
-        return Err(Error::new(format!("swanctl --load-all: {}", output.stdout)));
-    }
-    Ok(Responder { daemon })
-}
-
-/// No log, no cookies, and no limit for half-open SAs of one address. To charon, zero is a low threshold.
-fn charon_conf(uri: &str) -> String {
-    format!(
-        "charon-systemd {{\n load = {PLUGINS}\n cookie_threshold = 100000\n cookie_threshold_ip = 100000\n block_threshold = 100000\n \
-         half_open_timeout = 300\n plugins {{\n vici {{\n socket = {uri}\n }}\n \
-         kernel-libipsec {{\n allow_peer_ts = yes\n }}\n }}\n \
-         journal {{\n default = -1\n }}\n syslog {{\n daemon {{\n default = -1\n }}\n }}\n}}\n\
-         swanctl {{\n load = random pem pkcs1 pkcs8 x509 pubkey openssl curve25519\n}}\n"
-    )
 }
 
 /// What a process has used so far.

@@ -39,6 +39,8 @@ impl Place for InNamespace {
     }
 
     fn bring_up(&self) -> Result<()> {
+        // A capture is to show packets, not trains of them, which the kernel would cut behind it only.
+        self.netns.ip("link set wire gso_max_segs 1\n")?;
         self.netns.ip(&addresses(self.side, "wire"))
     }
 

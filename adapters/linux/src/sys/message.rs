@@ -1,42 +1,15 @@
-//! The system calls that no safe crate at hand offers, each behind one safe function.
-//!
-//! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code outside the AWS-LC provider.
+//! Messages of sockets: many at once, and what the kernel tells beside them (cmsg(3)).
 
+use super::check;
 use crate::BATCH;
 use arrayvec::ArrayVec;
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr_storage};
+use socket2::Socket;
 use std::io;
 use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-use std::time::Duration;
-
-/// Turns the C way of saying "failed" into an error.
-pub(crate) fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// Waits until one of `fds` can be read, or `timeout` is over; `ready` says which. A signal ends the wait early.
-pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout: Duration) -> io::Result<()> {
-    let mut polled: ArrayVec<libc::pollfd, 32> = ArrayVec::new();
-    for fd in fds.iter().take(polled.capacity()) {
-        polled.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-    }
-    // Rounded up, so that a wait of less than a millisecond does not become a busy loop.
-    let millis = timeout.as_micros().div_ceil(1_000);
-    let millis = c_int::try_from(millis).unwrap_or(c_int::MAX);
-    // SAFETY: `polled` is a valid array of that many pollfd for the whole call.
-    let result = check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) });
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-        _ => {}
-    }
-    for (ready, polled) in ready.iter_mut().zip(&polled) {
-        *ready = polled.revents != 0;
-    }
-    Ok(())
-}
 
 /// Room for the ancillary data of one datagram: packet info and TOS, of either IP version.
 const CONTROL_LEN: usize = 128;
@@ -79,13 +52,21 @@ impl Meta {
         }
     }
 
+    /// The length of each datagram but the last, if many came as one.
+    pub(crate) fn train_size(&self) -> Option<usize> {
+        let size = self.messages().find(|(level, kind, _)| (*level, *kind) == (libc::SOL_UDP, libc::UDP_GRO));
+        let size = i32::from_ne_bytes(*size?.2.first_chunk()?);
+        usize::try_from(size).ok().filter(|size| *size > 0)
+    }
+
+    fn messages(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+        messages(self.control.0.get(..self.control_len).unwrap_or_default())
+    }
+
     /// Destination address, and TOS or traffic class.
     pub(crate) fn destination(&self) -> (Option<IpAddr>, u8) {
         let (mut dst, mut tos) = (None, 0);
-        let mut at = 0usize;
-        // What CMSG_NXTHDR does, with checked slices: length (native word), level, type, data, padding to a word.
-        let control = self.control.0.get(..self.control_len).unwrap_or_default();
-        while let Some((len, level, kind, data)) = control.get(at..).and_then(parse_control) {
+        for (level, kind, data) in self.messages() {
             match (level, kind) {
                 // in_pktinfo: interface, the local address, then the header's destination.
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
@@ -101,13 +82,23 @@ impl Meta {
                 }
                 _ => {}
             }
-            at = at.saturating_add(len.next_multiple_of(mem::size_of::<usize>()));
         }
         (dst, tos)
     }
 }
 
-/// Length, level, type and data of the ancillary message at the start of `bytes`.
+/// Level, type and data of ancillary messages: what CMSG_NXTHDR does, with checked slices.
+fn messages(control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    let mut rest = control;
+    std::iter::from_fn(move || {
+        let (len, level, kind, data) = parse_control(rest)?;
+        // Padded to a word.
+        rest = rest.get(len.next_multiple_of(mem::size_of::<usize>())..).unwrap_or_default();
+        Some((level, kind, data))
+    })
+}
+
+/// Length (native word), level, type and data of the ancillary message at the start of `bytes`.
 fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
     const WORD: usize = mem::size_of::<usize>();
     let len = usize::from_ne_bytes(*bytes.first_chunk::<WORD>()?);
@@ -216,9 +207,46 @@ pub(crate) fn send_from(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Writes packet info with this source address as the only ancillary message; answers how long the buffer is then.
+/// Sends datagrams from `src` to `dst`, all as long as the first but for the last, which may be shorter.
+pub(crate) fn send_train(
+    socket: &Socket,
+    src: IpAddr,
+    dst: std::net::SocketAddr,
+    tos: u8,
+    payloads: &[&[u8]],
+) -> io::Result<()> {
+    let size = payloads.first().map_or(0, |payload| payload.len());
+    let size = u16::try_from(size).map_err(io::Error::other)?;
+    let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
+    for payload in payloads.iter().take(BATCH) {
+        // The kernel reads only; iovec has no const variant.
+        vectors
+            .push(iovec { iov_base: payload.as_ptr().cast_mut().cast::<c_void>(), iov_len: payload.len() });
+    }
+    let mut name = RawName::new(dst.ip());
+    name.set_port(dst.port());
+    let mut control = Control([0; CONTROL_LEN]);
+    let mut len = write_source(&mut control, src);
+    let class = match src {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    };
+    len = write_control(&mut control, len, class, &c_int::from(tos).to_ne_bytes());
+    len = write_control(&mut control, len, (libc::SOL_UDP, libc::UDP_SEGMENT), &size.to_ne_bytes());
+    let mut header = empty_header();
+    header.msg_iov = vectors.as_mut_ptr();
+    header.msg_iovlen = vectors.len() as _;
+    (header.msg_name, header.msg_namelen) = name.as_ptr();
+    header.msg_controllen = len as _;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of this function, with
+    // their true sizes; the payloads are borrowed as long and are only read.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Writes packet info with this source address as the first ancillary message; answers how long the buffer is then.
 fn write_source(control: &mut Control, src: IpAddr) -> usize {
-    const WORD: usize = mem::size_of::<usize>();
     // in_pktinfo: interface, the local address, then the header's destination. in6_pktinfo: address, interface.
     let mut data: ArrayVec<u8, 20> = ArrayVec::new();
     let (level, kind) = match src {
@@ -231,11 +259,17 @@ fn write_source(control: &mut Control, src: IpAddr) -> usize {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
         }
     };
+    write_control(control, 0, (level, kind), &data)
+}
+
+/// Writes an ancillary message behind the `at` bytes of others; answers how long the buffer is then.
+fn write_control(control: &mut Control, at: usize, (level, kind): (c_int, c_int), data: &[u8]) -> usize {
+    const WORD: usize = mem::size_of::<usize>();
     let total = data.len().saturating_add(WORD + 8);
     let head = total.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());
-    let bytes = head.chain(data);
-    control.0.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-    total.next_multiple_of(WORD)
+    let bytes = head.chain(data.iter().copied());
+    control.0.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = from);
+    at.saturating_add(total.next_multiple_of(WORD))
 }
 
 /// An address without scope; raw sockets want no port either.
@@ -281,74 +315,4 @@ impl RawName {
 fn empty_header() -> msghdr {
     // SAFETY: msghdr is plain old data; all zeros means "nothing" in each of its fields.
     unsafe { mem::zeroed() }
-}
-
-/// Makes a clone-device file descriptor a TUN interface of this name.
-pub(crate) fn tun_set_iff(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Result<()> {
-    // SAFETY: ifreq is plain old data, for which all zeros is a valid value.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // The last byte stays zero and ends the string.
-    let room = request.ifr_name.len().saturating_sub(1);
-    if name.is_empty() || name.len() > room {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "an interface's name has 1 to 15 characters",
-        ));
-    }
-    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = flags as i16;
-    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives for the whole call.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) }).map(drop)
-}
-
-/// Sets an option that is an `int`.
-pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: the pointer is to one int, and the size says so.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            ptr::from_ref(&value).cast(),
-            mem::size_of::<c_int>() as u32,
-        )
-    })
-    .map(drop)
-}
-
-/// Binds a packet socket to an EtherType on every interface, or on one.
-pub(crate) fn bind_packet(fd: BorrowedFd<'_>, ethertype: u16, ifindex: u32) -> io::Result<()> {
-    // SAFETY: sockaddr_ll is plain old data, for which all zeros is a valid value.
-    let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    name.sll_family = libc::AF_PACKET as u16;
-    name.sll_protocol = ethertype.to_be();
-    name.sll_ifindex = c_int::try_from(ifindex).unwrap_or(0);
-    let len = mem::size_of::<libc::sockaddr_ll>() as u32;
-    // SAFETY: the pointer is to one sockaddr_ll, and the size says so.
-    check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(&name).cast(), len) }).map(drop)
-}
-
-/// Blocks these signals in the calling thread (and threads it starts) and opens a descriptor that is readable when one of
-/// them has come.
-pub(crate) fn signal_fd(signals: &[c_int]) -> io::Result<OwnedFd> {
-    // SAFETY: sigset_t is plain old data, and sigemptyset makes it a valid empty set before it is used.
-    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
-    // SAFETY: `set` is a valid object for the calls.
-    unsafe {
-        libc::sigemptyset(&mut set);
-        for signal in signals {
-            libc::sigaddset(&mut set, *signal);
-        }
-    }
-    // SAFETY: `set` is initialised; the old mask is not asked for.
-    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
-    if blocked != 0 {
-        return Err(io::Error::from_raw_os_error(blocked));
-    }
-    // SAFETY: `set` is initialised, and -1 asks for a new descriptor.
-    let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
-    // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,0 +1,234 @@
+//! Joins packets into what the kernel takes in one piece, where nobody can tell the difference afterwards.
+//!
+//! The rules are those by which Linux joins what a network card brings: same flow, same headers, TCP's numbers in a row, nothing
+//! but the last shorter than the first. A checksum is verified before, because behind it stands a new one.
+
+use super::header::{HEADER_LEN, Kind, Segments, Unfinished, VnetHeader};
+use super::segment::{ACK, FLAGS_AT, Layout, PSH, SEQUENCE_AT, Upper};
+use crate::BATCH;
+use crate::buffers::MAX_PACKET;
+use arrayvec::ArrayVec;
+use casemate_wire::ip::IpVersion;
+
+/// How many flows of a batch may grow side by side.
+const FLOWS: usize = 8;
+/// The headers of IPv6 and of TCP with all options.
+const MAX_HEAD: usize = 40 + 60;
+
+/// What goes to the kernel at once: a packet, or packets of one flow in a row.
+#[derive(Debug)]
+pub(crate) struct Run<'p> {
+    packets: ArrayVec<&'p [u8], BATCH>,
+    /// Of the first one, if more may follow.
+    shape: Option<Shape>,
+    /// Length as one packet.
+    len: usize,
+}
+
+/// What the packets of a run have in common.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    layout: Layout,
+    /// Payload of all but the last.
+    size: usize,
+    /// Of the next segment of TCP.
+    next_sequence: u32,
+    /// A short one, or one that is to be handed to the application at once, was the last.
+    is_closed: bool,
+}
+
+/// The headers of a run, as the kernel wants them.
+pub(crate) type Head = ArrayVec<u8, MAX_HEAD>;
+
+/// Runs that grow.
+#[derive(Debug, Default)]
+pub(crate) struct Joiner<'p>(ArrayVec<Run<'p>, FLOWS>);
+
+impl<'p> Joiner<'p> {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next packet; `out` gets what will not grow any more. Packets of a flow stay in order.
+    pub(crate) fn push(&mut self, packet: &'p [u8], mut out: impl FnMut(&Run<'p>)) {
+        let Some(layout) = Layout::of(packet) else {
+            self.finish(&mut out);
+            return out(&Run::single(packet));
+        };
+        let run = Run::begin(packet, layout);
+        let same_flow = self.0.iter().position(|run| run.is_of_flow(packet, layout));
+        if let Some(index) = same_flow {
+            let taken = self.0.get_mut(index).is_some_and(|open| open.take(packet, &run));
+            let is_full = self.0.get(index).is_some_and(Run::is_full);
+            if !taken || is_full {
+                self.0.pop_at(index).iter().for_each(&mut out);
+            }
+            if taken {
+                return;
+            }
+        }
+        if run.is_full() {
+            return out(&run);
+        }
+        if self.0.is_full() {
+            self.0.pop_at(0).iter().for_each(&mut out);
+        }
+        self.0.push(run);
+    }
+
+    /// Ends all runs.
+    pub(crate) fn finish(&mut self, out: impl FnMut(&Run<'p>)) {
+        self.0.iter().for_each(out);
+        self.0.clear();
+    }
+}
+
+impl<'p> Run<'p> {
+    fn single(packet: &'p [u8]) -> Self {
+        let packets = ArrayVec::from_iter([packet]);
+        Self { packets, shape: None, len: packet.len() }
+    }
+
+    /// A packet, which others may follow if it is one of those that are joined.
+    fn begin(packet: &'p [u8], layout: Layout) -> Self {
+        let shape = Shape::of(packet, layout);
+        Self { shape, ..Self::single(packet) }
+    }
+
+    /// The packets.
+    pub(crate) fn packets(&self) -> &[&'p [u8]] {
+        &self.packets
+    }
+
+    /// Whether nothing can be added.
+    fn is_full(&self) -> bool {
+        self.packets.is_full() || self.shape.is_none_or(|shape| shape.is_closed)
+    }
+
+    fn is_of_flow(&self, packet: &[u8], layout: Layout) -> bool {
+        let (Some(shape), Some(first)) = (self.shape, self.packets.first()) else { return false };
+        shape.layout.version == layout.version
+            && shape.layout.upper == layout.upper
+            && first.get(ends(layout)) == packet.get(ends(layout))
+    }
+
+    /// Takes the packet of `other` if it continues this run.
+    fn take(&mut self, packet: &'p [u8], other: &Self) -> bool {
+        let (Some(shape), Some(next), Some(first)) = (self.shape, other.shape, self.packets.first()) else {
+            return false;
+        };
+        let len = self.len.saturating_add(next.size);
+        let index = self.packets.len() as u16;
+        let continues = !shape.is_closed
+            && next.size <= shape.size
+            && len <= MAX_PACKET
+            && next.layout.payload_at == shape.layout.payload_at
+            && next.sequence() == shape.next_sequence
+            && same_ip(first, packet, shape.layout.version, index)
+            && (shape.layout.upper == Upper::Udp || same_tcp(first, packet, shape.layout));
+        if continues && self.packets.try_push(packet).is_ok() {
+            let is_closed = next.is_closed || next.size < shape.size;
+            self.shape = Some(Shape { next_sequence: next.next_sequence, is_closed, ..shape });
+            self.len = len;
+            return true;
+        }
+        false
+    }
+
+    /// What stands in front of the payloads: the header for the kernel, and those of all packets as one. `None` for a single packet,
+    /// which goes as it is.
+    pub(crate) fn head(&self) -> Option<([u8; HEADER_LEN], Head)> {
+        let (shape, [first, .., last]) = (self.shape?, &self.packets[..]) else { return None };
+        let Layout { upper, upper_at, payload_at, version, .. } = shape.layout;
+        let mut head = Head::new();
+        head.try_extend_from_slice(first.get(..payload_at)?).ok()?;
+        let kind = match (upper, version) {
+            (Upper::Tcp, IpVersion::V4) => Kind::TcpV4,
+            (Upper::Tcp, IpVersion::V6) => Kind::TcpV6,
+            (Upper::Udp, _) => Kind::Udp,
+        };
+        if upper == Upper::Tcp {
+            let at = upper_at.checked_add(FLAGS_AT)?;
+            *head.get_mut(at)? |= last.get(at)? & PSH;
+        }
+        shape.layout.settle_joined(&mut head, self.len)?;
+        let size = u16::try_from(shape.size).ok()?;
+        let segments = Segments { kind, size, header_len: payload_at as u16 };
+        let checksum = Unfinished { start: upper_at as u16, offset: shape.layout.checksum_offset() as u16 };
+        let header = VnetHeader { checksum: Some(checksum), segments: Some(segments) };
+        Some((header.emit(), head))
+    }
+
+    /// The payloads behind that head.
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &'p [u8]> {
+        let at = self.shape.map_or(0, |shape| shape.layout.payload_at);
+        self.packets.iter().map(move |packet| packet.get(at..).unwrap_or_default())
+    }
+}
+
+impl Shape {
+    /// Of the first packet of a run; `None` if others cannot be joined to it.
+    fn of(packet: &[u8], layout: Layout) -> Option<Self> {
+        let size = layout.end.checked_sub(layout.payload_at).filter(|size| *size > 0)?;
+        // Bytes behind the packet would become payload.
+        if layout.end != packet.len() {
+            return None;
+        }
+        let (mut next_sequence, mut is_closed) = (0, false);
+        if layout.upper == Upper::Tcp {
+            let tcp = packet.get(layout.upper_at..)?;
+            let flags = *tcp.get(FLAGS_AT)?;
+            if flags & !PSH != ACK {
+                return None;
+            }
+            is_closed = flags & PSH != 0;
+            let sequence = u32::from_be_bytes(*tcp.get(SEQUENCE_AT..)?.first_chunk()?);
+            next_sequence = sequence.wrapping_add(u32::try_from(size).ok()?);
+        }
+        layout.is_intact(packet).then_some(Self { layout, size, next_sequence, is_closed })
+    }
+
+    /// Of its own segment. 0 for UDP.
+    fn sequence(&self) -> u32 {
+        match self.layout.upper {
+            Upper::Tcp => self.next_sequence.wrapping_sub(self.size as u32),
+            Upper::Udp => 0,
+        }
+    }
+}
+
+/// Where addresses and ports stand.
+fn ends(layout: Layout) -> std::ops::Range<usize> {
+    let from = match layout.version {
+        IpVersion::V4 => 12,
+        IpVersion::V6 => 8,
+    };
+    from..layout.upper_at.saturating_add(4)
+}
+
+/// Whether the IP headers differ in nothing that a receiver sees. `index` is how many packets went before.
+fn same_ip(first: &[u8], packet: &[u8], version: IpVersion, index: u16) -> bool {
+    match version {
+        IpVersion::V4 => {
+            let ident = |packet: &[u8]| {
+                packet.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |ident| u16::from_be_bytes(*ident))
+            };
+            let may_not_be_cut = first.get(6).is_some_and(|flags| flags & 0x40 != 0);
+            first.get(..2) == packet.get(..2)
+                && first.get(6..10) == packet.get(6..10)
+                // RFC 6864 section 4.1: where DF is set, the identification means nothing.
+                && (may_not_be_cut || ident(packet) == ident(first).wrapping_add(index))
+        }
+        IpVersion::V6 => first.get(..4) == packet.get(..4) && first.get(6..8) == packet.get(6..8),
+    }
+}
+
+/// Whether TCP's headers differ in nothing but number, PSH and checksum.
+fn same_tcp(first: &[u8], packet: &[u8], layout: Layout) -> bool {
+    let at = layout.upper_at;
+    // Acknowledgement and length; window; urgent pointer and options.
+    [(8, 13), (14, 16), (18, layout.payload_at.saturating_sub(at))].into_iter().all(|(from, to)| {
+        let part = at.saturating_add(from)..at.saturating_add(to);
+        first.get(part.clone()) == packet.get(part)
+    })
+}

@@ -1,0 +1,115 @@
+//! The system calls that no safe crate at hand offers, each behind one safe function.
+//!
+//! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code outside the AWS-LC provider.
+
+mod message;
+mod tun;
+
+pub(crate) use message::{Meta, receive_batch, send_batch, send_from, send_train};
+pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload};
+
+use arrayvec::ArrayVec;
+use libc::c_int;
+use socket2::Socket;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+/// Turns the C way of saying "failed" into an error.
+pub(crate) fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Waits until one of `fds` can be read, or `timeout` is over; `ready` says which. A signal ends the wait early.
+pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout: Duration) -> io::Result<()> {
+    let mut polled: ArrayVec<libc::pollfd, 32> = ArrayVec::new();
+    for fd in fds.iter().take(polled.capacity()) {
+        polled.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    }
+    // Rounded up, so that a wait of less than a millisecond does not become a busy loop.
+    let millis = timeout.as_micros().div_ceil(1_000);
+    let millis = c_int::try_from(millis).unwrap_or(c_int::MAX);
+    // SAFETY: `polled` is a valid array of that many pollfd for the whole call.
+    let result = check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) });
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+        _ => {}
+    }
+    for (ready, polled) in ready.iter_mut().zip(&polled) {
+        *ready = polled.revents != 0;
+    }
+    Ok(())
+}
+
+/// Whether IPv4 packets from this socket may not be cut, whatever the kernel thinks of the path.
+pub(crate) fn set_df(socket: &Socket, df: bool) -> io::Result<()> {
+    if socket.domain()? == socket2::Domain::IPV6 {
+        return set_option(
+            socket.as_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_PROBE,
+        );
+    }
+    let discovery = if df { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
+    set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)
+}
+
+/// Lets so much wait in a socket, or as much as the system allows without a privilege.
+pub(crate) fn enlarge_send_buffer(socket: &Socket, len: usize) -> io::Result<()> {
+    let wanted = c_int::try_from(len).unwrap_or(c_int::MAX);
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
+        .or_else(|_| socket.set_send_buffer_size(len))
+}
+
+/// Sets an option that is an `int`.
+pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the pointer is to one int, and the size says so.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast(),
+            mem::size_of::<c_int>() as u32,
+        )
+    })
+    .map(drop)
+}
+
+/// Binds a packet socket to an EtherType on every interface, or on one.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, ethertype: u16, ifindex: u32) -> io::Result<()> {
+    // SAFETY: sockaddr_ll is plain old data, for which all zeros is a valid value.
+    let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    name.sll_family = libc::AF_PACKET as u16;
+    name.sll_protocol = ethertype.to_be();
+    name.sll_ifindex = c_int::try_from(ifindex).unwrap_or(0);
+    let len = mem::size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the pointer is to one sockaddr_ll, and the size says so.
+    check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(&name).cast(), len) }).map(drop)
+}
+
+/// Blocks these signals in the calling thread (and threads it starts) and opens a descriptor that is readable when one of
+/// them has come.
+pub(crate) fn signal_fd(signals: &[c_int]) -> io::Result<OwnedFd> {
+    // SAFETY: sigset_t is plain old data, and sigemptyset makes it a valid empty set before it is used.
+    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` is a valid object for the calls.
+    unsafe {
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
+    }
+    // SAFETY: `set` is initialised; the old mask is not asked for.
+    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
+    if blocked != 0 {
+        return Err(io::Error::from_raw_os_error(blocked));
+    }
+    // SAFETY: `set` is initialised, and -1 asks for a new descriptor.
+    let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,130 @@
+//! Code points of differentiated services (RFC 2474), and their names.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A differentiated services code point: six bits of an IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// How many there are.
+    pub const COUNT: usize = 64;
+
+    /// The code point with this value; `None` above 63.
+    pub const fn new(value: u8) -> Option<Self> {
+        if value < 64 { Some(Self(value)) } else { None }
+    }
+
+    /// Of a type of service or traffic class byte, of which it is the upper six bits (RFC 2474 section 3).
+    #[inline]
+    pub const fn of_tos(tos: u8) -> Self {
+        Self(tos >> 2)
+    }
+
+    /// Its value, below 64.
+    #[inline]
+    pub const fn value(self) -> u8 {
+        self.0
+    }
+
+    /// Class selector `n` (RFC 2474 section 4.2.2); `None` above 7.
+    pub const fn class_selector(n: u8) -> Option<Self> {
+        if n < 8 { Some(Self(n << 3)) } else { None }
+    }
+
+    /// Assured forwarding, class 1 to 4, drop precedence 1 to 3 (RFC 2597 section 6); `None` for others.
+    pub const fn assured(class: u8, precedence: u8) -> Option<Self> {
+        if matches!((class, precedence), (1..=4, 1..=3)) {
+            Some(Self(class << 3 | precedence << 1))
+        } else {
+            None
+        }
+    }
+}
+
+/// Code points whose names are not made of numbers.
+const NAMED: [(&str, Dscp); 4] = [
+    // RFC 2474 section 4.1: the default is 000000.
+    ("default", Dscp(0)),
+    // RFC 8622: LE is 000001.
+    ("le", Dscp(1)),
+    // RFC 5865: VOICE-ADMIT is 101100.
+    ("voice-admit", Dscp(44)),
+    // RFC 3246: EF is 101110.
+    ("ef", Dscp(46)),
+];
+
+/// The text names no code point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoDscp;
+
+impl fmt::Display for NoDscp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "no code point: ef, voice-admit, le, default, cs0 to cs7, af11 to af43, or a number up to 63 was expected",
+        )
+    }
+}
+
+impl core::error::Error for NoDscp {}
+
+impl FromStr for Dscp {
+    type Err = NoDscp;
+
+    /// From a name in small letters, as the RFCs have it, or a decimal number.
+    fn from_str(text: &str) -> Result<Self, NoDscp> {
+        let digit = |byte: u8| byte.checked_sub(b'0');
+        let named = || NAMED.into_iter().find(|(name, _)| *name == text).map(|(_, dscp)| dscp);
+        let found = match *text.as_bytes() {
+            [b'c', b's', n] => digit(n).and_then(Self::class_selector),
+            [b'a', b'f', class, precedence] => {
+                digit(class).zip(digit(precedence)).and_then(|(class, drop)| Self::assured(class, drop))
+            }
+            [b'0'..=b'9', ..] => text.parse().ok().and_then(Self::new),
+            _ => named(),
+        };
+        found.ok_or(NoDscp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of the IANA registry "Differentiated Services Field Codepoints (DSCP)".
+    #[test]
+    fn names_are_those_of_the_registry() {
+        for (name, value) in [
+            ("cs0", 0),
+            ("cs1", 8),
+            ("cs5", 40),
+            ("cs7", 56),
+            ("af11", 10),
+            ("af12", 12),
+            ("af23", 22),
+            ("af31", 26),
+            ("af43", 38),
+            ("ef", 46),
+            ("voice-admit", 44),
+            ("le", 1),
+            ("default", 0),
+            ("0", 0),
+            ("63", 63),
+        ] {
+            assert_eq!(name.parse(), Ok(Dscp(value)), "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_name() {
+        for text in
+            ["", "cs", "cs8", "af10", "af51", "af14", "af1", "64", "256", "-1", "EF", "0x2e", "cs/", "ef "]
+        {
+            assert_eq!(text.parse::<Dscp>(), Err(NoDscp), "{text:?}");
+        }
+        assert_eq!(Dscp::new(64), None);
+        assert_eq!(Dscp::of_tos(0xb8).value(), 46);
+        assert_eq!(Dscp::of_tos(0xbb).value(), 46);
+    }
+}

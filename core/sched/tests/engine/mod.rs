@@ -1,0 +1,180 @@
+//! An engine of a fixed speed in virtual time, and what arrives at it: for tests that look at delay, loss and throughput.
+
+use casemate_sa::Instant;
+use casemate_sched::{Class, Config, Scheduler};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Nanoseconds of virtual time.
+pub(crate) type Nanos = u64;
+
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+/// Packets that reach the engine in one call, as in the data path.
+const BATCH: usize = 32;
+/// Bytes at which a batch ends sooner: super-packets of a segmentation offload are long.
+const BATCH_BYTES: usize = 64 << 10;
+/// Reading a packet and offering it, whether it is accepted or not.
+const OFFER: Nanos = 30;
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) class: Class,
+    pub(crate) len: usize,
+    /// Nanoseconds between two packets, on average.
+    pub(crate) gap: f64,
+    /// As a Poisson process; otherwise steadily.
+    pub(crate) is_random: bool,
+    /// Packets that belong together for the reports.
+    pub(crate) group: Group,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Calls,
+    Bulk,
+}
+
+/// A packet on its way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item {
+    group: Group,
+    len: usize,
+    arrived: Nanos,
+}
+
+/// Time that the engine works on a packet.
+pub(crate) type Cost = fn(len: usize) -> Nanos;
+
+/// What stands in front of the engine.
+pub(crate) enum Front {
+    /// One queue of so many packets; what comes when it is full is dropped.
+    Fifo(VecDeque<Item>, usize),
+    Scheduled(Box<Scheduler<Item>>),
+}
+
+impl Front {
+    pub(crate) fn fifo(limit: usize) -> Self {
+        Self::Fifo(VecDeque::new(), limit)
+    }
+
+    pub(crate) fn scheduled(config: Config) -> Self {
+        Self::Scheduled(Box::new(Scheduler::new(config).unwrap()))
+    }
+
+    /// Answers whether the packet was accepted.
+    fn offer(&mut self, class: Class, flow: u32, item: Item) -> bool {
+        match self {
+            Self::Fifo(queue, limit) => {
+                let fits = queue.len() < *limit;
+                if fits {
+                    queue.push_back(item);
+                }
+                fits
+            }
+            Self::Scheduled(scheduler) => {
+                let now = Instant::from_micros(item.arrived / 1_000);
+                scheduler.offer(now, class, flow, item.len, item).is_ok()
+            }
+        }
+    }
+
+    fn take(&mut self, now: Nanos, lost: &mut Vec<Item>) -> Option<Item> {
+        match self {
+            Self::Fifo(queue, _) => queue.pop_front(),
+            Self::Scheduled(scheduler) => {
+                let now = Instant::from_micros(now / 1_000);
+                scheduler.take(now, |_, item| lost.push(item)).map(|(_, item)| item)
+            }
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Nanoseconds from arrival to the end of the batch, in order of size.
+    pub(crate) call_delays: Vec<Nanos>,
+    pub(crate) calls_lost: usize,
+    pub(crate) bulk_bytes: usize,
+    /// Bytes of all packets that left.
+    pub(crate) bytes: usize,
+}
+
+impl Report {
+    /// The delay, in nanoseconds, that 99 of 100 packets of the calls do not exceed.
+    pub(crate) fn p99(&self) -> Nanos {
+        self.call_delays[self.call_delays.len() * 99 / 100]
+    }
+}
+
+/// Numbers that are random enough, and the same each time (SplitMix64).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Above 0, and at most 1.
+    fn share(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Lets the sources send for `time`, through `front` to an engine whose work is `cost`. The first tenth is not in the report.
+pub(crate) fn run(mut front: Front, cost: Cost, sources: &[Source], time: Nanos, seed: u64) -> Report {
+    let mut dice = Dice::new(seed);
+    let flows: Vec<u32> = sources.iter().map(|_| dice.next() as u32).collect();
+    // The next packet of each source, the earliest first.
+    let mut arrivals: BinaryHeap<Reverse<(Nanos, usize)>> = sources
+        .iter()
+        .enumerate()
+        .map(|(at, source)| Reverse(((dice.share() * source.gap) as Nanos, at)))
+        .collect();
+    let (mut now, mut report, mut lost) = (0, Report::default(), Vec::new());
+    while now < time {
+        // What has come while the engine worked.
+        let before = now;
+        while let Some(&Reverse((arrived, at))) = arrivals.peek().filter(|Reverse((when, _))| *when <= before)
+        {
+            arrivals.pop();
+            let source = &sources[at];
+            let wait = if source.is_random { -dice.share().ln() * source.gap } else { source.gap };
+            arrivals.push(Reverse((arrived + (wait as Nanos).max(1), at)));
+            let item = Item { group: source.group, len: source.len, arrived };
+            if !front.offer(source.class, flows[at], item) {
+                lost.push(item);
+            }
+            now += OFFER;
+        }
+        let (mut batch, mut bytes): (Vec<Item>, usize) = (Vec::new(), 0);
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(item) = front.take(now, &mut lost) else { break };
+            bytes += item.len;
+            batch.push(item);
+        }
+        now += batch.iter().map(|item| cost(item.len)).sum::<Nanos>();
+        if batch.is_empty() {
+            now = now.max(arrivals.peek().map_or(time, |Reverse((arrived, _))| *arrived));
+        }
+        for item in batch.into_iter().filter(|item| item.arrived >= time / 10) {
+            report.bytes += item.len;
+            match item.group {
+                Group::Calls => report.call_delays.push(now - item.arrived),
+                Group::Bulk => report.bulk_bytes += item.len,
+            }
+        }
+    }
+    report.calls_lost = lost.iter().filter(|item| item.group == Group::Calls).count();
+    report.call_delays.sort_unstable();
+    report
+}

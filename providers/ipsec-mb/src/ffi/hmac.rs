@@ -1,0 +1,188 @@
+//! HMAC for many packets in one call.
+
+use super::BURST;
+use super::layout::{Job, MOST_BYTES, STATUS_COMPLETED};
+use super::library::Library;
+use super::manager;
+use arrayvec::ArrayVec;
+use casemate_crypto::MAX_TAG;
+use core::ffi::c_int;
+use zeroize::Zeroize;
+
+/// Longest block of any hash here, in bytes.
+const MAX_BLOCK: usize = 128;
+
+/// A hash function under HMAC.
+#[derive(Clone, Copy)]
+pub(crate) enum Sha {
+    Sha1,
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+impl Sha {
+    const fn block_len(self) -> usize {
+        match self {
+            Self::Sha1 | Self::Sha256 => 64,
+            Self::Sha384 | Self::Sha512 => 128,
+        }
+    }
+
+    const fn digest_len(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// `IMB_HASH_ALG` of its HMAC.
+    const fn number(self) -> c_int {
+        match self {
+            Self::Sha1 => 1,
+            Self::Sha256 => 3,
+            Self::Sha384 => 4,
+            Self::Sha512 => 5,
+        }
+    }
+
+    /// Its own of the functions that the library has for SHA-1 to SHA-512.
+    fn of<F>(self, [sha1, _, sha256, sha384, sha512]: [F; 5]) -> F {
+        match self {
+            Self::Sha1 => sha1,
+            Self::Sha256 => sha256,
+            Self::Sha384 => sha384,
+            Self::Sha512 => sha512,
+        }
+    }
+}
+
+/// Bytes that are or were made from a key, wiped on drop.
+#[repr(C, align(64))]
+struct Secret<const N: usize>([u8; N]);
+
+impl<const N: usize> Drop for Secret<N> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// An HMAC key: the states of the inner and the outer hash after the key's block (RFC 2104 section 4).
+pub(crate) struct HmacKey {
+    library: &'static Library,
+    sha: Sha,
+    inner: Box<Secret<MAX_TAG>>,
+    outer: Box<Secret<MAX_TAG>>,
+    /// The tag of no bytes, which the library does not compute in a burst.
+    of_nothing: Box<Secret<MAX_TAG>>,
+}
+
+impl HmacKey {
+    /// A key of any length.
+    pub(crate) fn new(library: &'static Library, sha: Sha, key: &[u8]) -> Self {
+        let block = key_block(library, sha, key);
+        let [inner, outer] = [0x36, 0x5c].map(|pad| padded(&block, pad));
+        Self {
+            library,
+            sha,
+            inner: state(library, sha, &inner),
+            outer: state(library, sha, &outer),
+            of_nothing: tag_of_nothing(library, sha, &inner, &outer),
+        }
+    }
+
+    /// Signs at most [`BURST`] pieces of data; the tags, not cut, stand at the front of `tags` in their order. `false` if a
+    /// piece is too long ([`MOST_BYTES`]), there are too many, or the library failed.
+    pub(crate) fn sign<'w>(
+        &self,
+        work: impl Iterator<Item = &'w [u8]>,
+        tags: &mut [[u8; MAX_TAG]; BURST],
+    ) -> bool {
+        let mut jobs = ArrayVec::<Job, BURST>::new();
+        let mut free = tags.iter_mut();
+        for data in work {
+            let Some(tag) = free.next() else { return false };
+            if data.is_empty() {
+                *tag = self.of_nothing.0;
+            } else if data.len() > MOST_BYTES || jobs.try_push(self.job(data, tag)).is_err() {
+                return false;
+            }
+        }
+        if jobs.is_empty() {
+            return true;
+        }
+        let burst = self.library.functions.hash_burst;
+        let count = jobs.len() as u32;
+        let done = manager::with(self.library, |head| {
+            // SAFETY: the manager is this thread's and in no other call; there are `count` jobs. Each job's data is borrowed
+            // for `'w`, and is not empty; its tag is its own, as long as the longest digest; the states are those of `sha`.
+            // The call ends when all are done, so the library keeps no pointer that it would use again.
+            unsafe { burst(head, jobs.as_mut_ptr(), count, self.sha.number()) }
+        });
+        done == Some(count) && jobs.iter().all(|job| job.status == STATUS_COMPLETED)
+    }
+
+    fn job(&self, data: &[u8], tag: &mut [u8; MAX_TAG]) -> Job {
+        Job {
+            source: data.as_ptr(),
+            hash_len: data.len() as u64,
+            tag: tag.as_mut_ptr(),
+            tag_len: self.sha.digest_len() as u64,
+            hmac_inner: self.inner.0.as_ptr(),
+            hmac_outer: self.outer.0.as_ptr(),
+            ..Job::EMPTY
+        }
+    }
+}
+
+/// The key filled up with zeros to a block, hashed if it is longer than that (RFC 2104 section 2).
+fn key_block(library: &Library, sha: Sha, key: &[u8]) -> Secret<MAX_BLOCK> {
+    let mut block = Secret([0; MAX_BLOCK]);
+    if key.len() > sha.block_len() {
+        hash(library, sha, key, &mut block.0);
+    } else {
+        block.0.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    }
+    block
+}
+
+fn padded(block: &Secret<MAX_BLOCK>, pad: u8) -> Secret<MAX_BLOCK> {
+    Secret(block.0.map(|byte| byte ^ pad))
+}
+
+/// The hash's state after one block.
+fn state(library: &Library, sha: Sha, block: &Secret<MAX_BLOCK>) -> Box<Secret<MAX_TAG>> {
+    let mut state = Box::new(Secret([0; MAX_TAG]));
+    let one_block = sha.of(library.functions.one_block);
+    // SAFETY: the block is as long as that of any hash, the state too.
+    unsafe { one_block(block.0.as_ptr().cast(), state.0.as_mut_ptr().cast()) };
+    state
+}
+
+fn tag_of_nothing(
+    library: &Library,
+    sha: Sha,
+    inner: &Secret<MAX_BLOCK>,
+    outer: &Secret<MAX_BLOCK>,
+) -> Box<Secret<MAX_TAG>> {
+    let (block_len, digest_len) = (sha.block_len(), sha.digest_len());
+    let mut digest = Secret([0; MAX_TAG]);
+    hash(library, sha, inner.0.get(..block_len).unwrap_or_default(), &mut digest.0);
+    let mut message = Secret([0; MAX_BLOCK + MAX_TAG]);
+    let bytes = outer.0.iter().take(block_len).chain(digest.0.iter().take(digest_len));
+    message.0.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    let mut tag = Box::new(Secret([0; MAX_TAG]));
+    let message = message.0.get(..block_len.saturating_add(digest_len)).unwrap_or_default();
+    hash(library, sha, message, &mut tag.0);
+    tag
+}
+
+/// The digest of `data`, at the front of `out`.
+fn hash<const N: usize>(library: &Library, sha: Sha, data: &[u8], out: &mut [u8; N]) {
+    const { assert!(N >= MAX_TAG) };
+    let hash = sha.of(library.functions.hash_all);
+    // SAFETY: the pointer and the length are those of one slice; `out` is as long as the longest digest.
+    unsafe { hash(data.as_ptr().cast(), data.len() as u64, out.as_mut_ptr().cast()) };
+}

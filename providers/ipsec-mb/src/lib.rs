@@ -1,0 +1,160 @@
+//! Intel's multi-buffer library for IPsec as a provider: the fastest on x86 servers, where it is installed.
+//!
+//! Has AES-GCM and AES-GMAC by direct calls, and AES-CBC, AES-CTR and HMAC for up to 32 packets at once. The library is opened
+//! when the program runs and is not needed to build it ([0031](../../../docs/decisions/0031-ipsec-mb.md)). Where it is not there,
+//! is of a version that is not known, or the processor is too old, the provider has no algorithm: put another one behind it
+//! ([`casemate_crypto::Providers`]). `unsafe` is in its `ffi` module alone.
+#![deny(clippy::arithmetic_side_effects)]
+
+mod cipher;
+mod etm;
+mod ffi;
+mod gcm;
+mod hmac;
+#[cfg(test)]
+mod tests;
+
+use casemate_crypto::{
+    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, KeyError, MacAlg, MacKey, MacKind, Outcome,
+    Provider,
+};
+use cipher::Cipher;
+use core::fmt;
+use etm::Chained;
+use ffi::{AesKeys, HmacKey, Library, Mode, Sha, library};
+
+/// From how many packets on a burst is worth it, by measurement: see the decision.
+const FEW: usize = 8;
+
+/// The provider.
+pub static IPSEC_MB: IpsecMb = IpsecMb;
+
+/// Intel's library. Use [`IPSEC_MB`].
+#[derive(Debug)]
+pub struct IpsecMb;
+
+/// Why the library is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// It runs on Linux on x86-64 only.
+    Platform,
+    /// There is no `libIPSec_MB.so.1`.
+    NotInstalled,
+    /// The library is there, but the layout of its structs in this version is not known: `0xMMmmpp`.
+    UnknownVersion(u32),
+    /// The library lacks a function that its version has.
+    Incomplete,
+    /// The processor lacks AES-NI, PCLMULQDQ or AVX.
+    Processor,
+    /// The library does not start, failed its self-test, or was built without checks of arguments and wiping.
+    Refused,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Platform => f.write_str("ipsec-mb is for Linux on x86-64"),
+            Self::NotInstalled => f.write_str("libIPSec_MB.so.1 is not installed"),
+            Self::UnknownVersion(version) => {
+                let [_, major, minor, patch] = version.to_be_bytes();
+                write!(f, "libIPSec_MB is version {major}.{minor}.{patch}, and 1.3.0 was expected")
+            }
+            Self::Incomplete => f.write_str("libIPSec_MB lacks a function of its version"),
+            Self::Processor => f.write_str("the processor lacks AES-NI, PCLMULQDQ or AVX"),
+            Self::Refused => f.write_str("libIPSec_MB did not start, or was built without its checks"),
+        }
+    }
+}
+
+impl core::error::Error for Absent {}
+
+impl IpsecMb {
+    /// Whether the library is used, or why not. Opens it if that has not happened yet.
+    pub fn available(&self) -> Result<(), Absent> {
+        library().map(|_| ())
+    }
+}
+
+impl Provider for IpsecMb {
+    fn name(&self) -> &'static str {
+        "ipsec-mb"
+    }
+
+    fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+        let AeadAlg::AesGcm { bits, .. } = alg else { return Err(KeyError::Unsupported) };
+        gcm::gcm(opened()?, bits, key, alg.icv_len()).ok_or(wrong_length(alg.key_len(), key))
+    }
+
+    fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+        let (mode, bits) = aes(alg).ok_or(KeyError::Unsupported)?;
+        Ok(Box::new(Cipher(expanded(mode, bits, key)?)))
+    }
+
+    /// HMAC takes a key of any length here (RFC 2104); `Providers` holds SAs to the length of RFC 4868.
+    fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        if let MacKind::AesGmac(bits) = alg.kind() {
+            return gcm::gmac(opened()?, bits, key).ok_or(wrong_length(alg.key_len(), key));
+        }
+        let sha = sha(alg).ok_or(KeyError::Unsupported)?;
+        Ok(hmac::hmac(opened()?, sha, key, alg.tag_len()))
+    }
+
+    /// Below this the processor's own SHA instructions are faster, which work on one packet after the other.
+    fn worth_from(&self, mac: MacAlg) -> usize {
+        if mac.takes_nonce() { 1 } else { FEW }
+    }
+
+    fn etm(
+        &self,
+        cipher: CipherAlg,
+        cipher_key: &[u8],
+        mac: MacAlg,
+        mac_key: &[u8],
+    ) -> Result<Box<dyn EtmKey>, KeyError> {
+        let sha = sha(mac).ok_or(KeyError::Unsupported)?;
+        let cipher = match (cipher, aes(cipher)) {
+            (CipherAlg::Null, _) => None,
+            (_, Some((mode, bits))) => Some(expanded(mode, bits, cipher_key)?),
+            (_, None) => return Err(KeyError::Unsupported),
+        };
+        let mac_key = HmacKey::new(opened()?, sha, mac_key);
+        Ok(Box::new(Chained { cipher, mac: mac_key, tag_len: mac.tag_len() }))
+    }
+}
+
+fn opened() -> Result<&'static Library, KeyError> {
+    library().map_err(|_| KeyError::Unsupported)
+}
+
+/// An AES key for bursts.
+fn expanded(mode: Mode, bits: AesBits, key: &[u8]) -> Result<AesKeys, KeyError> {
+    AesKeys::new(opened()?, mode, bits, key).ok_or(wrong_length(bits.bytes(), key))
+}
+
+fn aes(alg: CipherAlg) -> Option<(Mode, AesBits)> {
+    match alg {
+        CipherAlg::AesCbc(bits) => Some((Mode::Cbc, bits)),
+        CipherAlg::AesCtr(bits) => Some((Mode::Ctr, bits)),
+        CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => None,
+    }
+}
+
+fn sha(alg: MacAlg) -> Option<Sha> {
+    match alg.kind() {
+        MacKind::HmacSha1 => Some(Sha::Sha1),
+        MacKind::HmacSha256 => Some(Sha::Sha256),
+        MacKind::HmacSha384 => Some(Sha::Sha384),
+        MacKind::HmacSha512 => Some(Sha::Sha512),
+        MacKind::HmacMd5 | MacKind::AesXcbc | MacKind::AesCmac | MacKind::AesGmac(_) => None,
+    }
+}
+
+/// The only thing that a key can have wrong.
+fn wrong_length(expected: usize, key: &[u8]) -> KeyError {
+    KeyError::KeyLength { expected, given: key.len() }
+}
+
+#[inline]
+fn done(ok: bool) -> Outcome {
+    if ok { Outcome::Done } else { Outcome::Failed }
+}

@@ -1,0 +1,118 @@
+//! A UDP socket to one peer that hands many datagrams to the kernel at once (UDP_SEGMENT), and takes many (UDP_GRO).
+
+use crate::tun::{check, wait};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+/// Datagrams in one call: UDP_MAX_SEGMENTS of kernels before 6.9, which is more than the bytes allow for full-sized ones.
+pub(crate) const MOST_DATAGRAMS: usize = 64;
+/// Bytes in one call, over IPv4.
+pub(crate) const MOST_BYTES: usize = 65_507;
+
+/// Enough for the bursts of a fast sender.
+const BUFFER: usize = 8 << 20;
+
+/// Room for one control message with a number, as aligned as its header has to be.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Udp(Socket);
+
+impl Udp {
+    /// From `local` to `peer`.
+    pub(crate) fn connect(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.bind(&local.into())?;
+        socket.connect(&peer.into())?;
+        let (one, buffer): (libc::c_int, _) = (1, BUFFER as libc::c_int);
+        for (level, name, value) in [
+            (libc::SOL_UDP, libc::UDP_GRO, one),
+            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, buffer),
+            (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, buffer),
+        ] {
+            let len = size_of_val(&value) as libc::socklen_t;
+            // SAFETY: the option's value is one c_int, which lives until the call is over.
+            check(unsafe {
+                libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
+            })?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// Sends datagrams of `size` bytes each, the last may be shorter. That the peer is not there yet is no error.
+    pub(crate) fn send(&self, datagrams: &[u8], size: usize) -> io::Result<()> {
+        let mut part =
+            libc::iovec { iov_base: datagrams.as_ptr().cast_mut().cast(), iov_len: datagrams.len() };
+        let mut control = Control([0; 64]);
+        let mut message = message(&mut part);
+        if size < datagrams.len() {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: CMSG_SPACE is arithmetic; the control message fits into `control`, which is zeroed and aligned, so
+            // CMSG_FIRSTHDR and CMSG_DATA point into it.
+            unsafe {
+                message.msg_controllen = libc::CMSG_SPACE(2) as usize;
+                let header = libc::CMSG_FIRSTHDR(&message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
+                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(size as u16);
+            }
+        }
+        // SAFETY: everything that `message` points to lives until the call is over, and sendmsg writes to none of it.
+        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, 0) };
+        match check(sent.min(0) as libc::c_int) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Datagrams of one length, the last may be shorter: how many bytes, and the length of each; `None` if there are none.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, usize)>> {
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut control = Control([0; 64]);
+        let mut message = message(&mut part);
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        // SAFETY: recvmsg writes to `buffer` and `control`, no more than the lengths that were said.
+        let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        match usize::try_from(len) {
+            Ok(0) => Ok(None),
+            Ok(len) => Ok(Some((len, size(&message).unwrap_or(len)))),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Waits for datagrams.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        wait(self.0.as_raw_fd())
+    }
+}
+
+/// A message of one part, without control messages.
+fn message(part: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: msghdr is plain data, for which all zeros are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message
+}
+
+/// The length that a control message tells, if the kernel joined datagrams.
+fn size(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has filled the control messages, and their length; a header is either null or within them, and one
+    // of UDP_GRO has an int behind it.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(message).as_ref()?;
+        let is_size = header.cmsg_level == libc::SOL_UDP && header.cmsg_type == libc::UDP_GRO;
+        let size = is_size.then(|| libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned())?;
+        usize::try_from(size).ok().filter(|size| *size > 0)
+    }
+}

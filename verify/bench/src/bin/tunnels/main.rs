@@ -1,0 +1,81 @@
+//! Tunnels in user space, side by side (`cargo xtask bench tunnels`): Casemate, other tunnels, and a forwarder without a
+//! cipher, each between two network namespaces with a link between them.
+//!
+//! In each round every subject ([`subjects`]) has a turn with fresh namespaces and processes, so that a machine that slows
+//! down slows all of them down; ratios are taken within a round. A turn is a TCP stream, many small packets, and echoes
+//! while nothing else flows ([`measures`]). Everything runs on two CPUs.
+// A tool for developers: what goes wrong here should stop it, at the line where it happens.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod arena;
+mod goals;
+mod measures;
+mod options;
+mod report;
+mod spread;
+mod subjects;
+mod sys;
+mod turn;
+
+use casemate_interop::{Error, Result, is_root};
+use options::Options;
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// CPUs that everything runs on.
+const CPUS: usize = 2;
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("tunnels: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every turn went well.
+fn start(options: &Options) -> Result<bool> {
+    if options.help {
+        print!("{}", options::HELP);
+        return Ok(true);
+    }
+    if !is_root() {
+        return Err(Error::new("namespaces that are connected need root"));
+    }
+    sys::stay_on_cpus(CPUS).map_err(Error::in_front("CPU affinity"))?;
+    let directory = Scratch::new()?;
+    let (subjects, left_out) = subjects::present(options, &directory.0);
+    if subjects.is_empty() {
+        return Err(Error::new(format!("nothing to measure; left out: {}", left_out.join("; "))));
+    }
+    let turns = turn::rounds(&subjects, options, &directory.0);
+    let report = Report::new(&turns, left_out);
+    if options.json {
+        println!("{}", report.to_json());
+    } else {
+        report.print();
+    }
+    Ok(report.failed.is_empty())
+}
+
+/// A directory for this run. It is below /tmp because the path of a Unix socket has to be short.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let directory = std::env::temp_dir().join(format!("casemate-tunnels.{}", std::process::id()));
+        std::fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A leftover directory hurts nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,45 @@
+//! The middle of several samples, with the least and the greatest.
+
+use serde_json::{Value, json};
+
+/// Of the samples of all rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    /// `None` without a sample. The median of an even number of samples is the mean of the two in the middle.
+    pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut samples: Vec<f64> = samples.into_iter().collect();
+        samples.sort_by(f64::total_cmp);
+        let (least, most) = (*samples.first()?, *samples.last()?);
+        let median = f64::midpoint(samples[(samples.len() - 1) / 2], samples[samples.len() / 2]);
+        Some(Self { median, least, most })
+    }
+
+    /// The median, with the others in parentheses.
+    pub(crate) fn text(self, digits: usize) -> String {
+        let Self { median, least, most } = self;
+        format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
+    }
+
+    pub(crate) fn json(self) -> Value {
+        json!({ "median": self.median, "least": self.least, "most": self.most })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_of_sorted_samples() {
+        let spread = |median, least, most| Some(Spread { median, least, most });
+        assert_eq!(Spread::of([3.0, 1.0, 10.0]), spread(3.0, 1.0, 10.0));
+        assert_eq!(Spread::of([4.0, 1.0, 10.0, 2.0]), spread(3.0, 1.0, 10.0));
+        assert_eq!(Spread::of([]), None);
+    }
+}
