@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use smoltcp::time::Instant;
 
 /// What is left in one piece, and the smallest piece that is looked for besides.
-const LEFT: usize = 64 << 10;
-const LEAST: usize = 4 << 10;
+const LEFT: usize = 8 << 10;
+const LEAST: usize = 1 << 10;
+
 /// The pieces.
 pub(crate) struct Hoard {
     pieces: Vec<Vec<u8>>,
