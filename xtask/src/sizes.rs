@@ -11,9 +11,10 @@ use measure::Footprint;
 use std::fs;
 
 pub(crate) const ABOUT: &str = "Measure code and memory of devices, for the table in docs/manual/sizes.md
-Builds one program for each profile of a device, from ESP with manual keys to IKEv2 with certificates, for Thumb, ARMv6, AArch64 and
-x86-64, as small as can be, and runs it on an emulated board to see what it allocates. Writes docs/manual/sizes.md; with --json prints
-the numbers instead. PROCESSOR names those of the page or the numbers, all by default. With --check builds for Thumb only, and fails if a number is above its bound. The goals and the bounds are in
+Builds one program for each profile of a device, from ESP with manual keys to IKEv2 with certificates and smoltcp behind Casemate, and
+links the C library for lwIP, for Thumb, ARMv6, AArch64 and x86-64, as small as can be. Programs run on an emulated board, to see what they
+allocate. Writes docs/manual/sizes.md; with --json prints the numbers instead. PROCESSOR names those of the page or the numbers, all
+by default. With --check builds for Thumb only, and fails if a number is above its bound. The goals and the bounds are in
 xtask/src/sizes.rs. Needs Debian's rustc-web, rust-web-src and qemu-system-arm.";
 
 /// A row of the table of code.
@@ -82,7 +83,7 @@ const GOALS: [Goal; 4] = [
         program: "ike_psk",
         what: "code with IKEv2 (pre-shared key, X25519, AES-GCM, SHA-256)",
         goal: 96 << 10,
-        bound: 256 << 10,
+        bound: 192 << 10,
         number: Footprint::code,
     },
     Goal {

@@ -38,7 +38,8 @@ impl Instant {
     /// This instant plus `duration`, at most the end of time.
     pub const fn after(self, duration: Duration) -> Self {
         // Without the 128 bits of `Duration::as_micros`, which are a lot of code for a small processor.
-        let micros = duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros() as u64);
+        let micros =
+            duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros() as u64);
         Self(self.0.saturating_add(micros))
     }
 }
