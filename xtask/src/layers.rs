@@ -6,10 +6,10 @@ use crate::{purity, shell};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps, lab -> adapters -> endpoint -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}; a floor may import any floor below it,
-never one beside it. rings and tables stand at the bottom and import nothing. sched -> sa, wire only. providers, pki -> crypto only, and only adapters and
-apps name providers. verify and xtask import
-anything. Tests in core/ may use a provider and test data (dev-dependencies).
+apps, lab -> adapters -> endpoint -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}; a floor may import any floor
+below it, never one beside it. rings and tables stand at the bottom and import nothing. sched -> sa, wire only. providers,
+pki -> crypto only, and only adapters and apps name providers. verify and xtask import anything. Tests in core/ may use a
+provider and test data (dev-dependencies).
 core/ has no std, no clock, no randomness and no unsafe code, and says so at each crate root.";
 
 /// A floor, by its place in the tree.

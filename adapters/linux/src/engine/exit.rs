@@ -201,8 +201,8 @@ impl Sending {
         let mut rest = queue.as_slice();
         while !rest.is_empty() {
             let train = |from: usize| Train::of(rest.get(from..)?.iter().map_while(protected));
-            let alone = (0..rest.len()).take_while(|from| train(*from).is_none()).count();
-            let together = train(alone);
+            let next = (0..rest.len()).find_map(|from| Some((from, train(from)?)));
+            let (alone, together) = next.map_or((rest.len(), None), |(from, train)| (from, Some(train)));
             let (now_alone, others) = rest.split_at_checked(alone).unwrap_or((rest, &[]));
             self.send_alone(now_alone, datapath, now);
             let count = together.as_ref().map_or(0, Train::len);

@@ -1,6 +1,6 @@
 //! The system calls that no safe crate at hand offers, each behind one safe function.
 //!
-//! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code outside the AWS-LC provider.
+//! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code of this crate.
 
 mod message;
 mod tun;
