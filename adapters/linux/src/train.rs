@@ -5,7 +5,7 @@
 
 use crate::raw::{PATIENCE, SEND_BUFFER};
 use crate::udp::UdpPort;
-use crate::{BATCH, Error, sys};
+use crate::{Error, sys};
 use arrayvec::ArrayVec;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v4, v6, version};
 use casemate_wire::udp::{self, Udp};
@@ -15,6 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// What the kernel writes into the header, because the socket is told so, and what tunnels have unless they are told otherwise.
 pub(crate) const TTL: u32 = 64;
+/// Packets of a train at most: what kernels before 6.9 take (UDP_MAX_SEGMENTS).
+const MAX_WAGONS: usize = 64;
 /// What a datagram carries at most, headers of IPv6 taken off.
 const MAX_TRAIN: usize = 65_535 - v6::HEADER_LEN - udp::HEADER_LEN;
 
@@ -39,7 +41,7 @@ struct Wagon<'p> {
 pub(crate) struct Train<'p> {
     heads: Heads,
     /// All as long as the first, but for the last, which may be shorter.
-    payloads: ArrayVec<&'p [u8], BATCH>,
+    payloads: ArrayVec<&'p [u8], MAX_WAGONS>,
 }
 
 /// Sends trains from the ports of encapsulated ESP.
@@ -90,7 +92,7 @@ impl<'p> Train<'p> {
         let size = first.payload.len();
         let mut train = Self { heads: first.heads, payloads: ArrayVec::from_iter([first.payload]) };
         let mut len = size;
-        for wagon in wagons.take(BATCH - 1) {
+        for wagon in wagons.take(MAX_WAGONS - 1) {
             len = len.saturating_add(wagon.payload.len());
             if wagon.heads != first.heads || wagon.payload.len() > size || len > MAX_TRAIN {
                 break;
@@ -220,6 +222,7 @@ mod tests {
         assert_eq!(train(&of(&[100, 101])), None);
         assert_eq!(train(&of(&[100])), None);
         assert_eq!(train(&of(&[2_000; 40])), Some(32));
+        assert_eq!(train(&of(&[10; 70])), Some(64));
         assert_eq!(train(&of(&[20_000; 4])), Some(3));
         assert_eq!(train(&[of(&[100]), vec![datagram(away, 0, 100, 1)]].concat()), None);
         assert_eq!(train(&[of(&[100]), vec![datagram(ends, 0xb8, 100, 1)]].concat()), None);

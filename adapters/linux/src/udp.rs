@@ -20,6 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 const RECEIVE_BUFFER: usize = 8 << 20;
+/// Datagrams that one system call brings, each of which may be many that the kernel joined.
+const PLACES: usize = 32;
 /// Any will do: nothing looks at it.
 const TTL: u8 = 64;
 
@@ -33,8 +35,8 @@ pub struct UdpPort {
 /// What one system call brought.
 struct Inbox {
     bytes: Box<[u8]>,
-    metas: Box<[Meta; BATCH]>,
-    lens: [usize; BATCH],
+    metas: Box<[Meta; PLACES]>,
+    lens: [usize; PLACES],
     /// How many came, and the first that was not taken out whole.
     count: usize,
     index: usize,
@@ -122,9 +124,9 @@ impl UdpPort {
 impl Inbox {
     fn new() -> Self {
         Self {
-            bytes: vec![0; MAX_PACKET * BATCH].into_boxed_slice(),
-            metas: Box::new([Meta::new(); BATCH]),
-            lens: [0; BATCH],
+            bytes: vec![0; MAX_PACKET * PLACES].into_boxed_slice(),
+            metas: Box::new([Meta::new(); PLACES]),
+            lens: [0; PLACES],
             count: 0,
             index: 0,
             at: 0,
@@ -133,7 +135,7 @@ impl Inbox {
 
     fn fill(&mut self, socket: &Socket) -> io::Result<()> {
         (self.count, self.index, self.at) = (0, 0, 0);
-        let mut places = self.bytes.chunks_exact_mut(MAX_PACKET).collect();
+        let mut places: ArrayVec<&mut [u8], PLACES> = self.bytes.chunks_exact_mut(MAX_PACKET).collect();
         self.count = sys::receive_batch(socket.as_fd(), &mut places, Some(&mut *self.metas), &mut self.lens)?;
         Ok(())
     }

@@ -108,19 +108,19 @@ fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
     Some((len, level, kind, data))
 }
 
-/// Receives up to [`BATCH`] datagrams, one into each buffer, without waiting; `lens` gets their lengths. Answers how many
+/// Receives up to `N` datagrams, one into each buffer, without waiting; `lens` gets their lengths. Answers how many
 /// came. A datagram longer than its buffer is cut.
-pub(crate) fn receive_batch(
+pub(crate) fn receive_batch<const N: usize>(
     fd: BorrowedFd<'_>,
-    buffers: &mut ArrayVec<&mut [u8], BATCH>,
-    mut metas: Option<&mut [Meta; BATCH]>,
-    lens: &mut [usize; BATCH],
+    buffers: &mut ArrayVec<&mut [u8], N>,
+    mut metas: Option<&mut [Meta; N]>,
+    lens: &mut [usize; N],
 ) -> io::Result<usize> {
-    let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
+    let mut vectors: ArrayVec<iovec, N> = ArrayVec::new();
     for buffer in buffers.iter_mut() {
         vectors.push(iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
     }
-    let mut headers: ArrayVec<mmsghdr, BATCH> = ArrayVec::new();
+    let mut headers: ArrayVec<mmsghdr, N> = ArrayVec::new();
     for (index, vector) in vectors.iter_mut().enumerate() {
         let mut header = empty_header();
         header.msg_iov = vector;
