@@ -115,8 +115,9 @@ impl Engine {
 
     /// Moves packets until a signal comes.
     pub fn run(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
+        let watch = self.watch(attendant)?;
         loop {
-            let ready = self.wait(attendant)?;
+            let ready = self.wait(&watch)?;
             let now = self.home.now();
             let mut ready = ready.into_iter();
             let mut next = || ready.next().unwrap_or(false);

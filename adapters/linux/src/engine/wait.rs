@@ -1,40 +1,60 @@
 //! What the engine waits for.
 
 use super::{Attendant, Engine, TICK};
+use crate::Error;
+use crate::sys::Watch;
 use crate::udp::UdpPort;
-use crate::{Error, sys};
 use arrayvec::ArrayVec;
+use std::iter::repeat_n;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+/// The most descriptors that an engine has: signals, attendant, TUN, addresses, two receivers, two ports of IKE, and eight ports of
+/// two IP versions (`EncapPorts` of the data path).
+const MOST: usize = 32;
+
+/// What can be read, or was and is not taken out yet, in the order of [`Engine::descriptors`].
+pub(super) type Ready = ArrayVec<bool, MOST>;
+
 impl Engine {
-    /// Waits for something to do. Signals, attendant, TUN, addresses, receivers, ports, ports of IKE, in this order.
-    pub(super) fn wait(&self, attendant: &dyn Attendant) -> Result<ArrayVec<bool, 32>, Error> {
-        let mut fds: ArrayVec<BorrowedFd<'_>, 32> = ArrayVec::new();
-        fds.push(self.signals.as_fd());
-        fds.push(attendant.wake());
-        fds.push(self.tun.as_fd());
-        fds.push(self.live.as_fd());
-        let ike = self.ike.iter().flat_map(|ike| &ike.0).map(AsFd::as_fd);
-        let others = self.receivers.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        // Two receivers, two ports of IKE, and eight ports of two IP versions at most: `EncapPorts` of the data path.
-        fds.extend(others.chain(ike).take(fds.remaining_capacity()));
-        let mut ready: ArrayVec<bool, 32> = fds.iter().map(|_| false).collect();
+    /// Tells the kernel what is waited for.
+    pub(super) fn watch(&self, attendant: &dyn Attendant) -> Result<Watch, Error> {
+        Watch::over(self.descriptors(attendant)).map_err(|error| Error::new("epoll", error))
+    }
+
+    /// Signals, attendant, TUN, addresses, receivers, ports, ports of IKE.
+    fn descriptors<'a>(&'a self, attendant: &'a dyn Attendant) -> impl Iterator<Item = BorrowedFd<'a>> {
+        let first = [self.signals.as_fd(), attendant.wake(), self.tun.as_fd(), self.live.as_fd()];
+        let receivers = self.receivers.iter().map(AsFd::as_fd);
+        let ports = self.ports.iter().chain(self.ike_ports()).map(AsFd::as_fd);
+        first.into_iter().chain(receivers).chain(ports).take(MOST)
+    }
+
+    /// What has come and is not taken out yet, in the same order.
+    fn left_over(&self) -> Ready {
+        let first = [false, false, self.tun.has_more(), false];
+        let receivers = repeat_n(false, self.receivers.len());
+        let ports = self.ports.iter().chain(self.ike_ports()).map(UdpPort::has_more);
+        first.into_iter().chain(receivers).chain(ports).take(MOST).collect()
+    }
+
+    fn ike_ports(&self) -> impl Iterator<Item = &UdpPort> {
+        self.ike.iter().flat_map(|ike| &ike.0)
+    }
+
+    /// Waits for something to do.
+    pub(super) fn wait(&self, watch: &Watch) -> Result<Ready, Error> {
+        let mut ready = self.left_over();
+        let timeout = if ready.contains(&true) { Duration::ZERO } else { self.patience() };
+        watch.wait(&mut ready, timeout).map_err(|error| Error::new("epoll", error))?;
+        Ok(ready)
+    }
+
+    /// How long there is nothing to do unless something comes.
+    fn patience(&self) -> Duration {
         let now = self.home.now();
         let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
         let due = self.home.endpoint.due().map(|due| due.since(now));
-        let mut timeout = dummies.into_iter().chain(due).fold(TICK, Duration::min);
-        // What has come already and is not taken out yet, in the same order.
-        let more = [false, false, self.tun.has_more(), false].into_iter();
-        let ike_ports = self.ike.iter().flat_map(|ike| &ike.0);
-        let ports = self.ports.iter().chain(ike_ports).map(UdpPort::has_more);
-        let more = more.chain(self.receivers.iter().map(|_| false)).chain(ports);
-        let more: ArrayVec<bool, 32> = more.take(ready.len()).collect();
-        if more.contains(&true) {
-            timeout = Duration::ZERO;
-        }
-        sys::poll_readable(&fds, &mut ready, timeout).map_err(|error| Error::new("poll", error))?;
-        ready.iter_mut().zip(more).for_each(|(ready, more)| *ready |= more);
-        Ok(ready)
+        dummies.into_iter().chain(due).fold(TICK, Duration::min)
     }
 }

@@ -4,9 +4,11 @@
 
 mod message;
 mod tun;
+mod watch;
 
 pub(crate) use message::{Meta, receive_batch, send_batch, send_from, send_train};
 pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload};
+pub(crate) use watch::Watch;
 
 use arrayvec::ArrayVec;
 use libc::c_int;
@@ -28,11 +30,9 @@ pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout:
     for fd in fds.iter().take(polled.capacity()) {
         polled.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     }
-    // Rounded up, so that a wait of less than a millisecond does not become a busy loop.
-    let millis = timeout.as_micros().div_ceil(1_000);
-    let millis = c_int::try_from(millis).unwrap_or(c_int::MAX);
     // SAFETY: `polled` is a valid array of that many pollfd for the whole call.
-    let result = check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) });
+    let result =
+        check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis(timeout)) });
     match result {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
         _ => {}
@@ -41,6 +41,11 @@ pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout:
         *ready = polled.revents != 0;
     }
     Ok(())
+}
+
+/// Rounded up, so that a wait of less than a millisecond does not become a busy loop.
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_micros().div_ceil(1_000)).unwrap_or(c_int::MAX)
 }
 
 /// Whether IPv4 packets from this socket may not be cut, whatever the kernel thinks of the path.

@@ -1,0 +1,77 @@
+//! Waiting for many descriptors again and again (epoll(7)): what is waited for is told the kernel once.
+
+use super::{check, millis};
+use libc::{c_int, epoll_event};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Descriptors that are told about in one wait. Who is left out is told about in the next.
+const AT_ONCE: usize = 32;
+
+/// Descriptors that are waited for, numbered in their order.
+#[derive(Debug)]
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    /// Waits for these to be readable.
+    pub(crate) fn over<'f>(fds: impl Iterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
+        // SAFETY: the call takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the descriptor is new and nobody else's.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        for (number, fd) in (0..).zip(fds) {
+            let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number };
+            // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor that is closed later
+            // leaves the set by itself.
+            check(unsafe {
+                libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+            })?;
+        }
+        Ok(Self(epoll))
+    }
+
+    /// Waits until one can be read, or `timeout` is over, and sets the place of each that can be read. A signal ends the wait early.
+    pub(crate) fn wait(&self, ready: &mut [bool], timeout: Duration) -> io::Result<()> {
+        let mut events = [epoll_event { events: 0, u64: 0 }; AT_ONCE];
+        // SAFETY: `events` is a valid array of that many epoll_event for the whole call.
+        let result = check(unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), AT_ONCE as c_int, millis(timeout))
+        });
+        let count = match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            result => result?,
+        };
+        for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
+            let number = usize::try_from(event.u64).unwrap_or(usize::MAX);
+            if let Some(ready) = ready.get_mut(number) {
+                *ready = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn tells_which_can_be_read() {
+        let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+        let watch = Watch::over(pairs.iter().map(|(here, _)| here.as_fd())).unwrap();
+        let wait = |limit| {
+            let mut ready = [false; 3];
+            watch.wait(&mut ready, Duration::from_millis(limit)).unwrap();
+            ready
+        };
+        assert_eq!(wait(1), [false; 3]);
+        (&pairs[1].1).write_all(b"x").unwrap();
+        assert_eq!(wait(1_000), [false, true, false]);
+        (&pairs[2].1).write_all(b"x").unwrap();
+        assert_eq!(wait(1_000), [false, true, true], "and again, as long as nobody has read");
+    }
+}
