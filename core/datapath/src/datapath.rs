@@ -297,7 +297,7 @@ impl Datapath {
                 (slot, Some(UdpEncap { src_port, dst_port }))
             }
         };
-        let sa = slot.and_then(|slot| self.sad.outbound(slot)).filter(|sa| sa.shared.encap == encap);
+        let sa = slot.and_then(|slot| self.sad.outbound(slot)).filter(|sa| sa.framing.encap == encap);
         sa.map(|sa| sa.path_mtu.update(now, update.mtu)).is_some()
     }
 

@@ -1,6 +1,6 @@
 //! How long a packet becomes under an SA, worked out once so that each packet costs an addition and a mask.
 
-use crate::sa_out::Engine;
+use crate::shared::Engine;
 use casemate_sa::{Mode, SaParams};
 use casemate_wire::ah::Align;
 use casemate_wire::udp;

@@ -1,24 +1,30 @@
 //! The inbound road (RFC 4301 section 5.2): demultiplex, find the SA, check for replay, open, commit, take the headers off,
 //! check policy.
 //!
-//! Works on up to [`RUN`] packets at once. Neighbours with the same SA make a run and reach the provider in one call. What
-//! comes out of an SA may be protected again (AH over ESP), so the steps repeat until nothing more is ours to open.
+//! Works on up to [`RUN`] packets at once, in three steps: `find_sas` does everything up to opening, `opening` opens, on
+//! whatever thread, and `conclude_inbound` does the rest. What comes out of an SA may be protected again (AH over ESP); then the
+//! steps repeat, until nothing more is ours to open.
 
 use crate::admission::Admission;
 use crate::arrival::{Arriving, Early, Stage};
 use crate::datapath::Datapath;
-use crate::esp::{EspKey, RUN, SPARE};
+use crate::esp::{EspKey, RUN};
+use crate::opening::{Answer, Batch, Opening, Run};
+use crate::places::Places;
 use crate::replay::Authenticated;
-use crate::sa_in::{SaIn, Shared, State};
-use crate::sa_out::Engine;
+use crate::sa_in::{SaIn, State};
+use crate::shared::{Engine, Shared};
 use crate::spd::MAX_BUNDLE;
 use crate::transport::Front;
-use crate::{Consumed, Direction, DropReason, Event, Inbound, ah, arrival, esp, icmp, transport, tunnel};
-use arrayvec::ArrayVec;
+use crate::{
+    Consumed, Direction, DropReason, Event, Inbound, SaId, ah, arrival, esp, icmp, transport, tunnel,
+};
+use alloc::sync::Arc;
 use casemate_sa::{Instant, Mode};
 use casemate_wire::flow::Overview;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
+use core::mem;
 
 impl Datapath {
     /// Opens, admits or drops a batch of incoming IP packets, outer headers included; `verdicts` gets one verdict for each
@@ -28,37 +34,74 @@ impl Datapath {
     /// same length; what is beyond the shorter one is left untouched.
     pub fn inbound(&mut self, now: Instant, packets: &mut [Packet<'_>], verdicts: &mut [Inbound]) {
         for (packets, verdicts) in packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN)) {
-            self.inbound_chunk(now, packets, verdicts);
+            let mut batch = Batch::of(packets.len());
+            self.find_sas(now, packets, &mut batch);
+            batch.open(packets);
+            self.conclude_inbound(now, packets, &mut batch, verdicts);
         }
     }
 
-    fn inbound_chunk(&mut self, now: Instant, packets: &mut [Packet<'_>], verdicts: &mut [Inbound]) {
-        let mut arriving: ArrayVec<Arriving, RUN> = ArrayVec::new();
-        for _ in packets.iter().take(RUN) {
-            arriving.push(Arriving::NEW);
+    /// The first of three steps that do together what [`inbound`](Self::inbound) does, for at most [`RUN`] packets: it finds
+    /// their SAs and asks whether they may be new. The second, [`Opening::open`], is the expensive one and needs no data
+    /// path; the third is [`finish_inbound`](Self::finish_inbound).
+    ///
+    /// So several cores share the work of one SA: batches are begun in order, opened side by side, and finished in the order
+    /// in which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The
+    /// data path may do anything meanwhile; packets of an SA that is removed are dropped.
+    pub fn begin_inbound(&mut self, now: Instant, packets: &mut [Packet<'_>]) -> Opening {
+        let mut batch = Batch::of(packets.len());
+        self.find_sas(now, packets, &mut batch);
+        Opening { places: Places::of(packets), batch }
+    }
+
+    /// The last of the three steps: commits to the replay windows, takes headers off, checks policy, and gives one verdict
+    /// for each packet. All packets are dropped if they are not those that the batch began with, and so is each that was not
+    /// opened. A number that came twice, in whatever batches, is accepted once.
+    pub fn finish_inbound(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet<'_>],
+        mut opening: Opening,
+        verdicts: &mut [Inbound],
+    ) {
+        if opening.places.are_of(packets) {
+            return self.conclude_inbound(now, packets, &mut opening.batch, verdicts);
         }
-        for _ in 0..=MAX_BUNDLE {
-            if !self.find_sas(packets, &mut arriving) {
+        for (packet, verdict) in packets.iter().zip(verdicts) {
+            self.count_drop(now, DropReason::CryptoFailed, packet.data(), None);
+            *verdict = Inbound::Drop(DropReason::CryptoFailed);
+        }
+    }
+
+    /// Everything from the commit on. What comes out of an SA and is protected again is opened here.
+    #[inline]
+    fn conclude_inbound(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet<'_>],
+        batch: &mut Batch,
+        verdicts: &mut [Inbound],
+    ) {
+        self.settle(now, packets, batch);
+        for _ in 0..MAX_BUNDLE {
+            if !batch.arriving.iter().any(|arriving| arriving.stage == Stage::New) {
                 break;
             }
-            let mut rest = &mut *packets;
-            for run in arriving.chunk_by_mut(|a, b| a.slot() == b.slot()) {
-                let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
-                rest = others;
-                if let Some(slot) = run.first().and_then(Arriving::slot) {
-                    self.open_run(now, slot, these, run);
-                }
-            }
+            self.find_sas(now, packets, batch);
+            batch.open(packets);
+            self.settle(now, packets, batch);
         }
-        for ((packet, arriving), verdict) in packets.iter_mut().zip(&arriving).zip(verdicts) {
+        for ((packet, arriving), verdict) in packets.iter_mut().zip(&batch.arriving).zip(verdicts) {
             *verdict = self.admit(now, packet, arriving);
         }
     }
 
-    /// Sorts the packets that are new, and finds and asks the SAs of those that are protected. `false` if none is.
+    /// Sorts the packets that are new, finds and asks the SAs of those that are protected, and makes runs of them.
     ///
     /// One loop for each thing that may wait for memory: with many SAs the look-ups, and then the visits, wait together.
-    fn find_sas(&mut self, packets: &mut [Packet<'_>], arriving: &mut [Arriving]) -> bool {
+    #[inline]
+    fn find_sas(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
+        let arriving = &mut batch.arriving;
         for (packet, arriving) in packets.iter_mut().zip(&mut *arriving) {
             arriving.look(packet, &self.encap_ports);
         }
@@ -66,30 +109,54 @@ impl Datapath {
         for (packet, arriving) in packets.iter().zip(&mut *arriving) {
             arriving.find(packet.len(), &self.sad, &mut last);
         }
-        let mut any_protected = false;
-        for arriving in arriving {
+        for arriving in &mut *arriving {
             arriving.check_replay(&mut self.sad);
-            any_protected |= arriving.slot().is_some();
         }
-        any_protected
+        let mut end = 0usize;
+        for run in arriving.chunk_by_mut(|a, b| a.slot() == b.slot()) {
+            let start = end;
+            end = start.saturating_add(run.len());
+            if let Some(slot) = run.first().and_then(Arriving::slot)
+                && let Some((id, shared)) = self.usable(now, slot, run)
+            {
+                batch.runs.push(Run { id, shared, range: start..end });
+            }
+        }
     }
 
-    /// Opens neighbours in the batch that arrived on the same SA.
-    fn open_run(&mut self, now: Instant, slot: u32, packets: &mut [Packet<'_>], run: &mut [Arriving]) {
+    /// What the packets of a run are to be opened with. They are stopped if the SA's hard lifetime is over.
+    #[inline]
+    fn usable(&mut self, now: Instant, slot: u32, run: &mut [Arriving]) -> Option<(SaId, Arc<Shared>)> {
         let id = self.sad.id_of(Direction::Inbound, slot);
-        let Some(SaIn { shared, state, .. }) = self.sad.inbound(slot) else { return };
-        if state.meter.check(now).is_err() {
-            self.events.push(Event::HardLifetime(id));
-            run.iter_mut().for_each(|arriving| arriving.stop(DropReason::SaExpired));
-            return;
+        let SaIn { shared, state, .. } = self.sad.inbound(slot)?;
+        if state.meter.check(now).is_ok() {
+            return Some((id, Arc::clone(shared)));
         }
-        let mut opener = Opener { shared, state, now };
-        let warned = match &shared.engine {
-            Engine::Esp(key) => opener.open_esp(key, packets, run),
-            Engine::Ah(key) => opener.open_ah(key, packets, run),
-        };
-        if warned {
-            self.events.push(Event::SoftLifetime(id));
+        self.events.push(Event::HardLifetime(id));
+        run.iter_mut().for_each(|arriving| arriving.stop(DropReason::SaExpired));
+        None
+    }
+
+    /// Commits to the windows of the packets' SAs, and takes the protection off those that are accepted.
+    #[inline]
+    fn settle(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
+        let Batch { arriving, answers, runs } = batch;
+        for Run { id, shared, range } in runs.drain(..) {
+            let packets = packets.get_mut(range.clone()).unwrap_or_default();
+            let arriving = arriving.get_mut(range.clone()).unwrap_or_default();
+            let answers = answers.get_mut(range).unwrap_or_default();
+            let Some(SaIn { state, .. }) = self.sad.inbound_by_id(id) else {
+                arriving.iter_mut().for_each(|arriving| arriving.stop(DropReason::NoSa));
+                continue;
+            };
+            let mut settler = Settler { shared: &shared, state, now };
+            let warned = match &shared.engine {
+                Engine::Esp(key) => settler.settle_esp(key, packets, arriving, answers),
+                Engine::Ah(key) => settler.settle_ah(key, packets, arriving),
+            };
+            if warned {
+                self.events.push(Event::SoftLifetime(id));
+            }
         }
     }
 
@@ -135,39 +202,39 @@ impl Datapath {
     }
 }
 
-/// One inbound SA at work on a run of packets.
-struct Opener<'s> {
+/// One inbound SA that settles a run of packets.
+struct Settler<'s> {
     shared: &'s Shared,
     state: &'s mut State,
     now: Instant,
 }
 
-impl Opener<'_> {
-    /// Opens ESP packets. `true` if the SA's soft lifetime was reached.
-    fn open_esp(&mut self, key: &EspKey, packets: &mut [Packet<'_>], run: &mut [Arriving]) -> bool {
-        let mut waiting = 0u32;
-        let regions =
-            (0..32).zip(packets.iter_mut().zip(&mut *run)).filter_map(|(n, (packet, arriving))| match packet
-                .data_mut()
-                .get_mut(arriving.at().saturating_sub(SPARE)..)
-            {
-                Some(region) => {
-                    waiting |= 1 << n;
-                    Some((region, arriving.seq()))
-                }
-                None => {
-                    arriving.stop(DropReason::Truncated);
-                    None
-                }
-            });
-        let mut proofs = esp::open(key, self.shared.esn, regions).into_iter();
+impl Settler<'_> {
+    /// Settles ESP packets. `true` if the SA's soft lifetime was reached.
+    #[inline]
+    fn settle_esp(
+        &mut self,
+        key: &EspKey,
+        packets: &mut [Packet<'_>],
+        run: &mut [Arriving],
+        answers: &mut [Answer],
+    ) -> bool {
         let mut warned = false;
-        for (n, (packet, arriving)) in (0..32).zip(packets.iter_mut().zip(run)) {
-            if waiting >> n & 1 == 1 {
-                warned |= self.settle(packet.len(), arriving, proofs.next().flatten().as_ref());
-                let mode = self.shared.mode;
-                arriving.unwrap_with(|arriving| take_off_esp(packet, arriving, key, mode));
+        for ((packet, arriving), answer) in packets.iter_mut().zip(run).zip(answers) {
+            if arriving.slot().is_none() {
+                continue;
             }
+            let proof = match mem::replace(answer, Answer::Pending) {
+                Answer::Pending => {
+                    arriving.stop(DropReason::CryptoFailed);
+                    continue;
+                }
+                Answer::Forged => None,
+                Answer::Proved(proof) => Some(proof),
+            };
+            warned |= self.settle(packet.len(), arriving, proof.as_ref());
+            let mode = self.shared.mode;
+            arriving.unwrap_with(|arriving| take_off_esp(packet, arriving, key, mode));
         }
         warned
     }
@@ -187,8 +254,8 @@ impl Opener<'_> {
         self.state.meter.count(len, self.now)
     }
 
-    /// Verifies AH packets. `true` if the SA's soft lifetime was reached.
-    fn open_ah(&mut self, key: &ah::AhKey, packets: &mut [Packet<'_>], run: &mut [Arriving]) -> bool {
+    /// Verifies and settles AH packets. `true` if the SA's soft lifetime was reached.
+    fn settle_ah(&mut self, key: &ah::AhKey, packets: &mut [Packet<'_>], run: &mut [Arriving]) -> bool {
         let mut warned = false;
         for (packet, arriving) in packets.iter_mut().zip(run) {
             match self.verify_ah(key, packet, arriving) {

@@ -10,7 +10,8 @@
 //!        -> take off headers (tunnel | transport, ecn) -> policy check (admission) -> caller delivers
 //! ```
 //!
-//! Read `outbound` and `inbound` first: they list these steps. The door is [`Datapath`].
+//! Read `outbound` and `inbound` first: they list these steps. The door is [`Datapath`]. To seal and to open are steps of their
+//! own ([`Sealing`], [`Opening`]), so that several cores can work for one SA while everything else stays in order.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -29,12 +30,15 @@ pub mod ecn;
 mod esp;
 mod event;
 pub mod fragment;
+mod framing;
 mod growth;
 pub mod icmp;
 mod inbound;
 mod lifetime;
 mod mss;
+mod opening;
 mod outbound;
+mod places;
 pub mod pmtu;
 mod protect;
 pub mod reassembly;
@@ -42,7 +46,9 @@ mod replay;
 mod sa_in;
 mod sa_out;
 mod sad;
+mod sealing;
 mod seq;
+mod shared;
 mod slab;
 pub mod spd;
 mod status;
@@ -53,8 +59,19 @@ mod verdict;
 pub use admission::Unmatched;
 pub use datapath::{AddSaError, Config, Datapath, HEAD_ROOM, SaPath, TAIL_ROOM};
 pub use drop::{DropCounters, DropReason};
+pub use esp::RUN;
 pub use event::{Audit, Event};
 pub use lifetime::Meter;
+pub use opening::Opening;
 pub use sad::{Direction, SaId};
+pub use sealing::Sealing;
 pub use status::{SaStatus, WindowStatus};
 pub use verdict::{Admitted, Consumed, Inbound, Outbound, Sealed};
+
+/// Batches go to the cores that have time for them; the data path itself may change threads.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Datapath>();
+    assert_send::<Sealing>();
+    assert_send::<Opening>();
+};

@@ -1,62 +1,27 @@
 //! The outbound road (RFC 4301 section 5.1): classify, check the size, reserve a number, frame, seal, outer header.
 //!
-//! Works on up to [`RUN`] packets at once. Neighbours with the same SA make a run and reach the provider in one call.
+//! Works on up to [`RUN`] packets at once, in three steps: `frame` does everything up to the encryption, `sealing` encrypts,
+//! on whatever thread, and `conclude` tells what became of the packets.
 
 use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::Datapath;
-use crate::esp::{RUN, SPARE};
+use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
+use crate::places::Places;
 use crate::protect::Framed;
-use crate::sa_out::{Engine, SaOut};
+use crate::sa_out::SaOut;
+use crate::sealing::{Batch, Run, Sealing, Step, seal_run};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
+use crate::shared::Shared;
 use crate::spd::MAX_BUNDLE;
 use crate::tunnel::Inner;
-use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, esp, pmtu, transport};
-use arrayvec::ArrayVec;
+use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, pmtu, transport};
+use alloc::sync::Arc;
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode};
 use casemate_wire::flow::{FlowKey, Overview};
-use casemate_wire::ip::Ipv6;
 use casemate_wire::packet::Packet;
-use casemate_wire::udp::{self, Udp};
 use core::slice;
-
-/// A packet on its way through its SAs.
-struct Step {
-    chain: Option<Chain>,
-    /// The header in front of the packet.
-    header: Inner,
-    /// The path's MTU, if the packet will exceed it and may be cut.
-    fragment_to: Option<u16>,
-    /// Framed, and waiting to be sealed: where the ESP header stands and the number it carries.
-    to_seal: Option<(usize, Reserved)>,
-    verdict: Outbound,
-    /// Whether the drop is in the counters already.
-    counted: bool,
-}
-
-impl Step {
-    const NEW: Self = Self {
-        chain: None,
-        header: Inner::DUMMY,
-        fragment_to: None,
-        to_seal: None,
-        verdict: Outbound::Drop(DropReason::CryptoFailed),
-        counted: false,
-    };
-
-    /// The SA to apply at this level of the bundle, if the packet is still on its way.
-    #[inline]
-    fn slot(&self, level: usize) -> Option<u32> {
-        let chain = self.chain.as_ref()?;
-        if level == 0 { Some(chain.inner) } else { chain.outer }
-    }
-
-    fn stop(&mut self, reason: DropReason) {
-        self.chain = None;
-        self.verdict = Outbound::Drop(reason);
-    }
-}
 
 /// Whether the packets were put together from fragments: their source lets them be cut again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,6 +54,36 @@ impl Datapath {
         }
     }
 
+    /// The first of three steps that do together what [`outbound`](Self::outbound) does, for at most [`RUN`] packets: policy,
+    /// sequence numbers and headers. The second, [`Sealing::seal`], is the expensive one and needs no data path; the third
+    /// is [`finish_outbound`](Self::finish_outbound).
+    ///
+    /// So several cores share the work of one SA: batches are begun in order, sealed side by side, and sent in the order in
+    /// which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The data
+    /// path may do anything meanwhile; packets of an SA that is removed or moved go out as they were begun.
+    pub fn begin_outbound(&mut self, now: Instant, rng: &mut dyn Rng, packets: &mut [Packet<'_>]) -> Sealing {
+        let batch = self.frame(now, rng, packets, Origin::AsSent);
+        Sealing { places: Places::of(packets), batch }
+    }
+
+    /// The last of the three steps: gives one verdict for each packet. All packets are dropped if they are not those that
+    /// the batch began with, and so is each that was not sealed.
+    pub fn finish_outbound(
+        &mut self,
+        now: Instant,
+        packets: &[Packet<'_>],
+        sealing: Sealing,
+        verdicts: &mut [Outbound],
+    ) {
+        if sealing.places.are_of(packets) {
+            return self.conclude(now, packets, &sealing.batch.steps, verdicts);
+        }
+        for (packet, verdict) in packets.iter().zip(verdicts) {
+            self.count_drop(now, DropReason::CryptoFailed, packet.data(), None);
+            *verdict = Outbound::Drop(DropReason::CryptoFailed);
+        }
+    }
+
     /// The same for one datagram that the caller put together from fragments, after [`Outbound::Reassemble`].
     pub fn outbound_reassembled(
         &mut self,
@@ -108,21 +103,24 @@ impl Datapath {
     /// Send it like any other. A dummy uses up a sequence number and counts towards the SA's lifetime.
     pub fn dummy(&mut self, id: SaId, now: Instant, rng: &mut dyn Rng, packet: &mut Packet<'_>) -> Outbound {
         let mut step = Step::NEW;
+        let mut verdict = step.verdict();
+        let (packets, steps) = (slice::from_mut(packet), slice::from_mut(&mut step));
         match self.sad.outbound_by_id(id) {
-            None => step.stop(DropReason::NoOutboundSa),
+            None => steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa)),
             Some(_) => {
-                let (packets, steps) = (slice::from_mut(packet), slice::from_mut(&mut step));
-                self.protect_run(now, rng, id.slot(), packets, steps, Content::Dummies);
+                if let Some(shared) = self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies) {
+                    seal_run(&shared, packets, steps);
+                }
             }
         }
-        self.conclude(now, packet, &step);
-        step.verdict
+        self.conclude(now, packets, steps, slice::from_mut(&mut verdict));
+        verdict
     }
 
     /// The longest packet that an outbound SA still protects within `mtu` bytes; `None` if the SA is gone.
     pub fn inner_mtu(&mut self, id: SaId, mtu: usize) -> Option<usize> {
         let sa = self.sad.outbound_by_id(id)?;
-        Some(pmtu::inner_mtu(mtu, |len| sa.shared.growth.sealed_len(len)))
+        Some(pmtu::inner_mtu(mtu, |len| sa.framing.growth.sealed_len(len)))
     }
 
     fn outbound_chunk(
@@ -133,33 +131,60 @@ impl Datapath {
         verdicts: &mut [Outbound],
         origin: Origin,
     ) {
-        let mut steps: ArrayVec<Step, RUN> = ArrayVec::new();
-        for _ in packets.iter().take(RUN) {
-            steps.push(Step::NEW);
-        }
+        let mut batch = self.frame(now, rng, packets, origin);
+        batch.seal(packets);
+        self.conclude(now, packets, &batch.steps, verdicts);
+    }
+
+    /// Everything up to the encryption with the last SA of each packet.
+    #[inline]
+    fn frame(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        packets: &mut [Packet<'_>],
+        origin: Origin,
+    ) -> Batch {
+        let mut batch = Batch::of(packets.len());
         let mut levels = 1;
-        for (packet, step) in packets.iter_mut().zip(&mut steps) {
+        for (packet, step) in packets.iter_mut().zip(&mut batch.steps) {
             self.first_step(now, packet, origin, step);
-            if step.slot(1).is_some() {
+            if step.hop(1).is_some() {
                 levels = MAX_BUNDLE;
             }
         }
         for level in 0..levels {
-            let mut rest = &mut *packets;
-            for run in steps.chunk_by_mut(|a, b| a.slot(level) == b.slot(level)) {
-                let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
-                rest = others;
-                if let Some(slot) = run.first().and_then(|step| step.slot(level)) {
-                    if level > 0 {
-                        look_again(these, run);
-                    }
-                    self.protect_run(now, rng, slot, these, run, Content::Packets);
-                }
-            }
+            self.frame_level(now, rng, level, packets, &mut batch);
         }
-        for ((step, packet), verdict) in steps.iter().zip(packets.iter_mut()).zip(verdicts) {
-            self.conclude(now, packet, step);
-            *verdict = step.verdict;
+        batch
+    }
+
+    /// Applies the SAs at one level of the packets' bundles.
+    #[inline]
+    fn frame_level(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        level: usize,
+        packets: &mut [Packet<'_>],
+        batch: &mut Batch,
+    ) {
+        let (mut rest, mut end) = (packets, 0usize);
+        for run in batch.steps.chunk_by_mut(|a, b| a.hop(level) == b.hop(level)) {
+            let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
+            rest = others;
+            let start = end;
+            end = start.saturating_add(run.len());
+            let Some(hop) = run.first().and_then(|step| step.hop(level)) else { continue };
+            if level > 0 {
+                look_again(these, run);
+            }
+            match self.frame_run(now, rng, hop.slot, these, run, Content::Packets) {
+                Some(shared) if hop.is_last => batch.runs.push(Run { shared, range: start..end }),
+                // The next SA covers what this one makes.
+                Some(shared) => seal_run(&shared, these, run),
+                None => {}
+            }
         }
     }
 
@@ -220,9 +245,9 @@ impl Datapath {
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
         // IP's own limit holds whatever the path takes.
         let mtu = mtu.min(usize::from(u16::MAX));
-        let mut at_most = inner.shared.growth.sealed_len_at_most(packet.len());
+        let mut at_most = inner.framing.growth.sealed_len_at_most(packet.len());
         if let Some(outer) = outer {
-            at_most = outer.shared.growth.sealed_len_at_most(at_most);
+            at_most = outer.framing.growth.sealed_len_at_most(at_most);
         }
         if at_most > mtu {
             self.check_exact_size(now, mtu, packet, origin, step);
@@ -274,8 +299,8 @@ impl Datapath {
         }
     }
 
-    /// Applies one SA to neighbours in the batch.
-    fn protect_run(
+    /// Applies one SA to neighbours in the batch. Answers what they are to be sealed with, if the SA is there.
+    fn frame_run(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
@@ -283,18 +308,19 @@ impl Datapath {
         packets: &mut [Packet<'_>],
         steps: &mut [Step],
         content: Content,
-    ) {
+    ) -> Option<Arc<Shared>> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let Some(SaOut { shared, seq, meter, .. }) = self.sad.outbound(slot) else { return };
+        let SaOut { shared, framing, seq, meter, .. } = self.sad.outbound(slot)?;
         for (packet, step) in packets.iter_mut().zip(&mut *steps) {
             let bytes = packet.len();
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
                     |number| match content {
                         Content::Packets => {
-                            shared.protect(packet, &step.header, number, step.fragment_to.is_some(), rng)
+                            let will_be_cut = step.fragment_to.is_some();
+                            framing.protect(shared, packet, &step.header, number, will_be_cut, rng)
                         }
-                        Content::Dummies => shared.protect_dummy(packet, number, rng),
+                        Content::Dummies => framing.protect_dummy(shared, packet, number, rng),
                     },
                 );
             match framed {
@@ -314,20 +340,19 @@ impl Datapath {
                 }
             }
         }
-        if let Engine::Esp(key) = &shared.engine {
-            seal_run(key, shared.esn, packets, steps);
-        }
+        Some(Arc::clone(shared))
     }
 
-    /// What is left to do once the verdict is known.
+    /// Tells the verdicts, and counts the drops.
     #[inline]
-    fn conclude(&mut self, now: Instant, packet: &mut Packet<'_>, step: &Step) {
-        match step.verdict {
-            Outbound::Drop(reason) if !step.counted => self.count_drop(now, reason, packet.data(), None),
-            Outbound::Send(Sealed { udp_payload: Some(at), .. }) => {
-                fill_udp6_checksum(packet.data_mut(), usize::from(at));
+    fn conclude(&mut self, now: Instant, packets: &[Packet<'_>], steps: &[Step], verdicts: &mut [Outbound]) {
+        for ((step, packet), verdict) in steps.iter().zip(packets).zip(verdicts) {
+            *verdict = step.verdict();
+            if let Outbound::Drop(reason) = *verdict
+                && !step.counted
+            {
+                self.count_drop(now, reason, packet.data(), None);
             }
-            _ => {}
         }
     }
 }
@@ -343,16 +368,6 @@ fn look_again(packets: &[Packet<'_>], steps: &mut [Step]) {
     }
 }
 
-/// Over IPv6 a UDP checksum of zero is not allowed (RFC 8200 section 8.1), and it covers the sealed bytes.
-fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
-    let Ok(ip) = Ipv6::parse(&*packet) else { return };
-    let (src, dst) = (ip.src(), ip.dst());
-    let udp = packet.get_mut(udp_payload.saturating_sub(udp::HEADER_LEN)..).map(Udp::parse);
-    if let Some(Ok(mut udp)) = udp {
-        udp.fill_checksum_v6(src, dst);
-    }
-}
-
 /// How long packets with the headers of this one become under one or two SAs.
 #[cold]
 pub(crate) fn sealed_len<'s>(
@@ -365,8 +380,8 @@ pub(crate) fn sealed_len<'s>(
         Mode::Tunnel => None,
     };
     let under = move |sa: &SaOut, len| match headers {
-        Some(headers) => sa.shared.growth.sealed_len_behind(len, headers),
-        None => sa.shared.growth.sealed_len(len),
+        Some(headers) => sa.framing.growth.sealed_len_behind(len, headers),
+        None => sa.framing.growth.sealed_len(len),
     };
     move |len| {
         let len = under(inner, len);
@@ -378,7 +393,7 @@ pub(crate) fn sealed_len<'s>(
 fn may_be_cut(header: Inner, sa: &SaOut, inner_mtu: usize) -> bool {
     let is_allowed = match sa.mode {
         Mode::Transport => !header.df,
-        Mode::Tunnel => !sa.shared.outer.df(&header),
+        Mode::Tunnel => !sa.framing.outer.df(&header),
     };
     // RFC 2473 section 7.1: no IPv6 source can be asked for less than 1,280 bytes, so the tunnel has to cut.
     is_allowed || (!header.is_v4() && inner_mtu < pmtu::V6_MIN_MTU)
@@ -389,28 +404,4 @@ fn reserve(seq: &mut SeqCounter) -> Result<Reserved, DropReason> {
         NoNumber::Exhausted => DropReason::SequenceExhausted,
         NoNumber::NotDurable => DropReason::CounterNotReserved,
     })
-}
-
-/// Seals the framed packets of a run in one call.
-#[inline]
-fn seal_run(key: &esp::EspKey, esn: bool, packets: &mut [Packet<'_>], steps: &mut [Step]) {
-    let (mut waiting, mut count) = (0u32, 0u32);
-    let framed = (0..32).zip(packets.iter_mut().zip(&mut *steps)).filter_map(|(n, (packet, step))| {
-        let (at, number) = step.to_seal.take()?;
-        waiting |= 1 << n;
-        count = count.saturating_add(1);
-        // A region that cannot be had is empty, and fails to seal.
-        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
-        Some((region, number))
-    });
-    let done = esp::seal(key, esn, framed);
-    if done.all(count) {
-        return;
-    }
-    let failed = (0..32).zip(steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
-    for (n, step) in (0..).zip(failed) {
-        if !done.has(n) {
-            step.stop(DropReason::CryptoFailed);
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! One packet under one SA (RFC 4303 section 3.3, RFC 4302 section 3.3): everything but ESP's encryption, which waits for its
 //! run. Called by `outbound` with a reserved number.
 
-use crate::sa_out::{Engine, Shared};
+use crate::framing::Framing;
 use crate::seq::Reserved;
+use crate::shared::{Engine, Shared};
 use crate::tunnel::Inner;
 use crate::{DropReason, ah, esp, transport};
 use casemate_crypto::Rng;
@@ -19,18 +20,19 @@ pub(crate) struct Framed {
     pub(crate) udp_payload: Option<u16>,
 }
 
-impl Shared {
+impl Framing {
     /// Builds the protected packet around the one in `packet`, which begins with `header`.
     #[inline]
     pub(crate) fn protect(
         &self,
+        shared: &Shared,
         packet: &mut Packet<'_>,
         header: &Inner,
         seq: Reserved,
         will_be_cut: bool,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
-        match (self.mode, &self.engine) {
+        match (shared.mode, &shared.engine) {
             (Mode::Tunnel, Engine::Esp(key)) => {
                 self.pad_traffic_flow(packet)?;
                 let front = self.frame_esp(packet, key, &seq, header.protocol(), rng)?;
@@ -51,7 +53,7 @@ impl Shared {
                 ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, header.protocol())
                     .map_err(no_room)?;
                 self.outer.push(packet, ah::PROTOCOL, header, will_be_cut, seq.low() as u16)?;
-                ah::sign(packet, self.outer.len(), key, seq, self.esn)?;
+                ah::sign(packet, self.outer.len(), key, seq, shared.esn)?;
                 Ok(Framed { to_seal: None, udp_payload: None })
             }
             (Mode::Transport, Engine::Ah(key)) => {
@@ -61,7 +63,7 @@ impl Shared {
                 ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, place.protocol)
                     .map_err(no_room)?;
                 transport::lower(packet, &place, ah::PROTOCOL, will_be_cut)?;
-                ah::sign(packet, place.headers, key, seq, self.esn)?;
+                ah::sign(packet, place.headers, key, seq, shared.esn)?;
                 Ok(Framed { to_seal: None, udp_payload: None })
             }
         }
@@ -71,11 +73,12 @@ impl Shared {
     /// 2.6). From outside it looks like any other packet of the SA. AH has no such thing.
     pub(crate) fn protect_dummy(
         &self,
+        shared: &Shared,
         packet: &mut Packet<'_>,
         seq: Reserved,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
-        let Engine::Esp(key) = &self.engine else { return Err(DropReason::BadNextHeader) };
+        let Engine::Esp(key) = &shared.engine else { return Err(DropReason::BadNextHeader) };
         let udp = self.frame_esp(packet, key, &seq, proto::NO_NEXT, rng)?;
         self.outer.push(packet, self.carrier(), &Inner::DUMMY, false, seq.low() as u16)?;
         Ok(self.framed_esp(packet, self.outer.len(), udp, seq))

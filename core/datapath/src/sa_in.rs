@@ -1,24 +1,17 @@
-//! An inbound SA: an immutable half that any core may open with, and a small mutable half.
+//! An inbound SA in the SAD: keys that all cores share, and what changes with each packet.
 
 use crate::esp::EspSizes;
 use crate::lifetime::Meter;
 use crate::replay::{Authenticated, ReplayWindow, Replayed};
-use crate::sa_out::Engine;
 use crate::sad::Arrival;
+use crate::shared::{Engine, Shared};
 use crate::spd::Template;
 use crate::{AddSaError, DropReason};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
-use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi};
+use casemate_sa::{Instant, Protocol, SaParams, Selector, Spi};
 use core::net::IpAddr;
-
-/// Keys and mode. Never changes, so it is shared.
-pub(crate) struct Shared {
-    pub(crate) engine: Engine,
-    pub(crate) mode: Mode,
-    pub(crate) esn: bool,
-}
 
 /// What can be said of a packet before its SA is touched: whether it comes in the right wrapping, and whether it can have
 /// that many bytes.
@@ -80,7 +73,7 @@ impl SaIn {
             return Err(AddSaError::MixedVersions);
         }
         let protocol = params.transform.protocol();
-        let shared = Shared { engine: Engine::new(params, providers)?, mode: params.mode, esn: params.esn };
+        let shared = Shared::new(params, providers)?;
         let gate = match &shared.engine {
             Engine::Ah(_) => Gate::Ah,
             Engine::Esp(key) if params.encap.is_some() => Gate::EspInUdp(key.sizes),

@@ -178,7 +178,7 @@ impl Sad {
 
     pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, NotAdded> {
         self.check_room()?;
-        let port = sa.shared.encap.map(|encap| encap.dst_port);
+        let port = sa.framing.encap.map(|encap| encap.dst_port);
         if self.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).is_some() {
             return Err(NotAdded::Duplicate);
         }
@@ -192,7 +192,7 @@ impl Sad {
     /// Puts an outbound SA into the index, or takes it out.
     fn index_outbound(&mut self, slot: u32, change: fn(&mut OutboundIndex, &Leaving)) {
         let Some(sa) = self.out.slot(slot) else { return };
-        let (path, port) = (self.hash.of(&sa.path()), sa.shared.encap.map(|encap| encap.dst_port));
+        let (path, port) = (self.hash.of(&sa.path()), sa.framing.encap.map(|encap| encap.dst_port));
         let SaOut { spi, protocol, reqid, .. } = *sa;
         change(&mut self.leaving, &Leaving { path, port, spi, protocol, reqid, slot });
     }
@@ -333,6 +333,11 @@ impl Sad {
 
     pub(crate) fn outbound_by_id(&mut self, id: SaId) -> Option<&mut SaOut> {
         self.out.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Outbound)
+    }
+
+    #[inline]
+    pub(crate) fn inbound_by_id(&mut self, id: SaId) -> Option<&mut SaIn> {
+        self.inn.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Inbound)
     }
 
     pub(crate) fn id_of(&self, direction: Direction, slot: u32) -> SaId {

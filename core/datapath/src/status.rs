@@ -2,7 +2,8 @@
 
 use crate::lifetime::Meter;
 use crate::sa_in::{Gate, SaIn};
-use crate::sa_out::{Engine, SaOut};
+use crate::sa_out::SaOut;
+use crate::shared::Engine;
 use crate::{Direction, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{Mode, Protocol, Spi};
@@ -64,7 +65,7 @@ impl SaStatus {
             dst: sa.dst,
             suite: suite(&sa.shared.engine),
             esn: sa.shared.esn,
-            udp_encapsulated: sa.shared.encap.is_some(),
+            udp_encapsulated: sa.framing.encap.is_some(),
             reqid: sa.reqid,
             seq: sa.seq.last(),
             meter: sa.meter.clone(),

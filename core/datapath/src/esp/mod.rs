@@ -17,4 +17,5 @@ mod work;
 
 pub(crate) use frame::{EspSizes, frame, unframe};
 pub(crate) use key::EspKey;
-pub(crate) use work::{RUN, SPARE, open, seal};
+pub use work::RUN;
+pub(crate) use work::{SPARE, open, seal};

@@ -12,8 +12,8 @@ use crate::replay::Authenticated;
 use crate::seq::Reserved;
 use arrayvec::ArrayVec;
 
-/// Most packets in one call to a provider.
-pub(crate) const RUN: usize = 32;
+/// Most packets that go through the data path at once, and so most in one call to a provider.
+pub const RUN: usize = 32;
 
 /// Bytes before the SPI that a region includes. They belong to the header in front; sealing and opening may borrow them
 /// for a moment (see `separate`) and put them back.

@@ -134,7 +134,7 @@ proptest! {
                     let params = params(dst, port, spi, reqid, mode);
                     let sa = SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap();
                     let same = |sa: &SaOut| {
-                        (sa.dst, sa.spi, sa.shared.encap) == (params.dst, params.spi, params.encap)
+                        (sa.dst, sa.spi, sa.framing.encap) == (params.dst, params.spi, params.encap)
                     };
                     let is_there = sad.iter_outbound().any(|(_, sa)| same(sa));
                     let added = sad.add_outbound(sa);
@@ -157,13 +157,13 @@ proptest! {
             prop_assert_eq!(sad.resolve(template, path, None), naive(&sad, template, path), "{}", template);
         }
         for (id, sa) in sad.iter_outbound() {
-            let port = sa.shared.encap.map(|encap| encap.dst_port);
+            let port = sa.framing.encap.map(|encap| encap.dst_port);
             let found = sad.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).unwrap();
             let found = sad.outbound_ref(found).unwrap();
-            prop_assert_eq!((found.path(), found.spi, found.shared.encap), (sa.path(), sa.spi, sa.shared.encap));
+            prop_assert_eq!((found.path(), found.spi, found.framing.encap), (sa.path(), sa.spi, sa.framing.encap));
             if let Some(port) = port {
                 let found = sad.find_encapsulated(sa.path(), port).and_then(|slot| sad.outbound_ref(slot)).unwrap();
-                prop_assert_eq!((found.path(), found.shared.encap), (sa.path(), sa.shared.encap));
+                prop_assert_eq!((found.path(), found.framing.encap), (sa.path(), sa.framing.encap));
             }
             prop_assert!(sad.out.get(id.slot(), id.generation).is_some());
         }

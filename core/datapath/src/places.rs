@@ -1,0 +1,27 @@
+//! Which packets a batch in flight is about: each of its steps is a call of its own, with the same packets.
+
+use crate::esp::RUN;
+use arrayvec::ArrayVec;
+use casemate_wire::packet::Packet;
+
+/// Where each packet of a batch lies, and how long it is. A packet must not pass under the verdict on another one.
+pub(crate) struct Places(ArrayVec<Place, RUN>);
+
+/// Address, for comparison only, and length.
+type Place = (usize, usize);
+
+impl Places {
+    /// Those of the first [`RUN`] packets.
+    pub(crate) fn of(packets: &[Packet<'_>]) -> Self {
+        Self(packets.iter().take(RUN).map(place).collect())
+    }
+
+    /// Whether these are the packets, all of them, in the same order.
+    pub(crate) fn are_of(&self, packets: &[Packet<'_>]) -> bool {
+        self.0.iter().copied().eq(packets.iter().map(place))
+    }
+}
+
+fn place(packet: &Packet<'_>) -> Place {
+    (packet.data().as_ptr().addr(), packet.len())
+}

@@ -1,0 +1,165 @@
+//! Outgoing packets between the reservation of their numbers and their verdicts, when ESP encrypts them.
+//!
+//! Nothing here knows the data path: a [`Sealing`] goes to whatever thread has time for it. Neighbours with the same SA make
+//! a run and reach the provider in one call.
+
+use crate::classify::Chain;
+use crate::esp::{self, RUN, SPARE};
+use crate::places::Places;
+use crate::seq::Reserved;
+use crate::shared::{Engine, Shared};
+use crate::tunnel::Inner;
+use crate::{DropReason, Outbound, Sealed};
+use alloc::sync::Arc;
+use arrayvec::ArrayVec;
+use casemate_wire::ip::Ipv6;
+use casemate_wire::packet::Packet;
+use casemate_wire::udp::{self, Udp};
+use core::ops::Range;
+
+/// A batch of outgoing packets that have their numbers and headers and are to be encrypted; see
+/// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound).
+#[must_use = "its packets have used up sequence numbers"]
+pub struct Sealing {
+    pub(crate) batch: Batch,
+    pub(crate) places: Places,
+}
+
+impl Sealing {
+    /// Encrypts the packets and adds their ICVs, on any thread. `packets` are those that the batch began with, where they
+    /// were then; others are left untouched.
+    pub fn seal(&mut self, packets: &mut [Packet<'_>]) {
+        if self.places.are_of(packets) {
+            self.batch.seal(packets);
+        }
+    }
+}
+
+/// Packets on their way, and the keys that some of them wait for.
+pub(crate) struct Batch {
+    pub(crate) steps: ArrayVec<Step, RUN>,
+    /// No more than packets, because each has at least one.
+    pub(crate) runs: ArrayVec<Run, RUN>,
+}
+
+/// Neighbours in a batch to be sealed with one SA.
+pub(crate) struct Run {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) range: Range<usize>,
+}
+
+/// A packet on its way through its SAs.
+pub(crate) struct Step {
+    pub(crate) chain: Option<Chain>,
+    /// The header in front of the packet.
+    pub(crate) header: Inner,
+    /// The path's MTU, if the packet will exceed it and may be cut.
+    pub(crate) fragment_to: Option<u16>,
+    /// Framed, and waiting to be sealed: where the ESP header stands and the number it carries.
+    pub(crate) to_seal: Option<(usize, Reserved)>,
+    /// What becomes of the packet once it is sealed.
+    pub(crate) verdict: Outbound,
+    /// Whether the drop is in the counters already.
+    pub(crate) counted: bool,
+}
+
+/// One SA that a packet goes through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) slot: u32,
+    /// Whether no other SA follows.
+    pub(crate) is_last: bool,
+}
+
+impl Batch {
+    #[inline]
+    pub(crate) fn of(packets: usize) -> Self {
+        let mut batch = Self { steps: ArrayVec::new(), runs: ArrayVec::new() };
+        for _ in 0..packets.min(RUN) {
+            batch.steps.push(Step::NEW);
+        }
+        batch
+    }
+
+    #[inline]
+    pub(crate) fn seal(&mut self, packets: &mut [Packet<'_>]) {
+        for Run { shared, range } in &self.runs {
+            let (packets, steps) = (packets.get_mut(range.clone()), self.steps.get_mut(range.clone()));
+            seal_run(shared, packets.unwrap_or_default(), steps.unwrap_or_default());
+        }
+    }
+}
+
+impl Step {
+    pub(crate) const NEW: Self = Self {
+        chain: None,
+        header: Inner::DUMMY,
+        fragment_to: None,
+        to_seal: None,
+        verdict: Outbound::Drop(DropReason::CryptoFailed),
+        counted: false,
+    };
+
+    /// The SA to apply at this level of the bundle, if the packet is still on its way.
+    #[inline]
+    pub(crate) fn hop(&self, level: usize) -> Option<Hop> {
+        let Chain { inner, outer } = self.chain?;
+        match level {
+            0 => Some(Hop { slot: inner, is_last: outer.is_none() }),
+            _ => outer.map(|slot| Hop { slot, is_last: true }),
+        }
+    }
+
+    pub(crate) fn stop(&mut self, reason: DropReason) {
+        self.chain = None;
+        self.verdict = Outbound::Drop(reason);
+    }
+
+    /// What becomes of the packet. One that nobody has sealed is clear text and is dropped.
+    #[inline]
+    pub(crate) fn verdict(&self) -> Outbound {
+        match self.to_seal {
+            None => self.verdict,
+            Some(_) => Outbound::Drop(DropReason::CryptoFailed),
+        }
+    }
+}
+
+/// Seals the framed packets of a run in one call.
+#[inline]
+pub(crate) fn seal_run(shared: &Shared, packets: &mut [Packet<'_>], steps: &mut [Step]) {
+    let Engine::Esp(key) = &shared.engine else { return };
+    let (mut waiting, mut count) = (0u32, 0u32);
+    let framed = (0..32).zip(packets.iter_mut().zip(&mut *steps)).filter_map(|(n, (packet, step))| {
+        let (at, number) = step.to_seal.take()?;
+        waiting |= 1 << n;
+        count = count.saturating_add(1);
+        // A region that cannot be had is empty, and fails to seal.
+        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
+        Some((region, number))
+    });
+    let done = esp::seal(key, shared.esn, framed);
+    if !done.all(count) {
+        let failed = (0..32).zip(&mut *steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
+        for (n, step) in (0..).zip(failed) {
+            if !done.has(n) {
+                step.stop(DropReason::CryptoFailed);
+            }
+        }
+    }
+    for (packet, step) in packets.iter_mut().zip(steps) {
+        if let Outbound::Send(Sealed { udp_payload: Some(at), .. }) = step.verdict {
+            fill_udp6_checksum(packet.data_mut(), at.into());
+        }
+    }
+}
+
+/// Over IPv6 a UDP checksum of zero is not allowed (RFC 8200 section 8.1), and it covers the sealed bytes.
+fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
+    let Ok(ip) = Ipv6::parse(&*packet) else { return };
+    let (src, dst) = (ip.src(), ip.dst());
+    let udp = packet.get_mut(udp_payload.saturating_sub(udp::HEADER_LEN)..).map(Udp::parse);
+    if let Some(Ok(mut udp)) = udp {
+        udp.fill_checksum_v6(src, dst);
+    }
+}
