@@ -1,4 +1,4 @@
-//! Memory for one batch of packets, made once.
+//! Memory for one batch of packets, made once, and where in it the packets stand.
 
 use crate::BATCH;
 use arrayvec::ArrayVec;
@@ -12,33 +12,108 @@ const PADDING_ROOM: usize = 1_536;
 /// Space of one packet. Not a multiple of the page, so that packets do not fight for the same cache lines.
 const STRIDE: usize = HEAD_ROOM + MAX_PACKET + TAIL_ROOM + PADDING_ROOM + 1;
 
-/// Buffers for [`BATCH`] packets of any length, with head room and tail room.
+/// Buffers for [`BATCH`] packets of any length, with head room and tail room, and the packets in them.
 #[derive(Debug)]
-pub struct Buffers(Box<[u8]>);
+pub struct Buffers {
+    bytes: Box<[u8]>,
+    places: Places,
+}
+
+/// Where the packets of a batch stand.
+pub(crate) type Places = ArrayVec<Place, BATCH>;
+
+/// Where one packet stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The number of its buffer. Later packets have higher ones.
+    buffer: usize,
+    start: usize,
+    len: usize,
+}
 
 impl Buffers {
-    /// Allocates them.
+    /// Allocates them. The system gives memory for what is used.
     pub fn new() -> Self {
-        Self(vec![0; STRIDE * BATCH].into_boxed_slice())
+        Self { bytes: vec![0; STRIDE * BATCH].into_boxed_slice(), places: Places::new() }
     }
 
     /// Where received packets go, each with head room in front.
     #[inline]
     pub(crate) fn slices(&mut self) -> ArrayVec<&mut [u8], BATCH> {
-        let chunks = self.0.chunks_exact_mut(STRIDE).take(BATCH);
+        let chunks = self.bytes.chunks_exact_mut(STRIDE).take(BATCH);
         chunks.filter_map(|chunk| chunk.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET)).collect()
     }
 
-    /// The first `lens.len()` buffers as packets of these lengths.
+    /// The first of [`slices`](Self::slices) hold packets of these lengths now.
     #[inline]
-    pub(crate) fn packets(&mut self, lens: &[usize]) -> ArrayVec<Packet<'_>, BATCH> {
-        let chunks = self.0.chunks_exact_mut(STRIDE).zip(lens).take(BATCH);
-        chunks.filter_map(|(chunk, &len)| Packet::new(chunk, HEAD_ROOM, len)).collect()
+    pub(crate) fn hold(&mut self, lens: &[usize]) {
+        let place = |(buffer, len): (usize, &usize)| Place { buffer, start: HEAD_ROOM, len: *len };
+        self.places = lens.iter().take(BATCH).enumerate().map(place).collect();
+    }
+
+    /// Forgets all packets but those whose bytes are wanted.
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
+        let keep: ArrayVec<bool, BATCH> = self.packets().iter().map(|packet| wanted(packet.data())).collect();
+        let mut keep = keep.into_iter();
+        self.places.retain(|_| keep.next().unwrap_or(false));
+    }
+
+    /// Whether there is no packet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The packets, where they stood when they were held or [settled](Self::settle) last.
+    #[inline]
+    pub(crate) fn packets(&mut self) -> ArrayVec<Packet<'_>, BATCH> {
+        let mut places = self.places.iter().peekable();
+        let chunks = self.bytes.chunks_exact_mut(STRIDE).enumerate().take(BATCH);
+        chunks
+            .filter_map(|(number, chunk)| {
+                let place = places.next_if(|place| place.buffer == number)?;
+                Packet::new(chunk, place.start, place.len)
+            })
+            .collect()
+    }
+
+    /// Where `packets`, which came from [`packets`](Self::packets), stand by now: for [`settle`](Self::settle).
+    pub(crate) fn places_of(packets: ArrayVec<Packet<'_>, BATCH>) -> ArrayVec<(usize, usize), BATCH> {
+        packets.iter().take(BATCH).map(|packet| (packet.head_room(), packet.len())).collect()
+    }
+
+    /// The packets stand here from now on.
+    pub(crate) fn settle(&mut self, moved: &[(usize, usize)]) {
+        for (place, (start, len)) in self.places.iter_mut().zip(moved) {
+            (place.start, place.len) = (*start, *len);
+        }
     }
 }
 
 impl Default for Buffers {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_stay_where_they_were_left() {
+        let mut buffers = Buffers::new();
+        buffers.slices().iter_mut().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
+        buffers.hold(&[10, 9, 8, 7]);
+        buffers.retain(|data| data[0] != 2);
+        let mut packets = buffers.packets();
+        assert_eq!(packets.len(), 3);
+        packets[1].shrink_front(2).unwrap();
+        *packets[2].prepend().unwrap() = [9; 4];
+        let places = Buffers::places_of(packets);
+        buffers.settle(&places);
+        let found: Vec<Vec<u8>> = buffers.packets().iter().map(|packet| packet.data().to_vec()).collect();
+        assert_eq!(found, [vec![1; 10], vec![3; 6], vec![9, 9, 9, 9, 4, 4, 4, 4, 4, 4, 4]]);
+        buffers.retain(|_| false);
+        assert!(buffers.is_empty() && buffers.packets().is_empty());
     }
 }

@@ -31,16 +31,16 @@ impl IkePorts {
     pub(crate) fn receive(
         port: &mut UdpPort,
         buffers: &mut Buffers,
-        inbox: &mut Vec<Letter>,
+        letters: &mut Vec<Letter>,
     ) -> io::Result<()> {
-        let packets = match port.receive(buffers) {
-            Ok(packets) => packets,
+        match port.receive(buffers) {
+            Ok(_) => {}
             // An error of a datagram sent long ago, or nothing to read after all.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(()),
             Err(error) => return Err(error),
-        };
-        inbox.extend(packets.iter().filter_map(|packet| {
+        }
+        letters.extend(buffers.packets().iter().filter_map(|packet| {
             let at = payload_at(packet.data())?;
             letter(packet.data(), at)
         }));

@@ -30,9 +30,13 @@ impl Receiver {
         open(ethertype, &filter).map(Self).map_err(|error| Error::new("packet socket", error))
     }
 
-    /// Receives up to a batch of packets; answers how many.
-    pub fn receive(&self, buffers: &mut Buffers, lens: &mut [usize; BATCH]) -> io::Result<usize> {
-        sys::receive_batch(self.0.as_fd(), &mut buffers.slices(), None, lens)
+    /// Receives up to a batch of packets into `buffers`; answers how many.
+    pub fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        buffers.hold(&[]);
+        let mut lens = [0; BATCH];
+        let count = sys::receive_batch(self.0.as_fd(), &mut buffers.slices(), None, &mut lens)?;
+        buffers.hold(lens.get(..count).unwrap_or_default());
+        Ok(count)
     }
 }
 

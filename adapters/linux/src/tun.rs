@@ -12,17 +12,22 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// An open TUN interface.
+/// An open TUN interface, and what comes out of it.
 #[derive(Debug)]
 pub struct Tun {
-    file: File,
+    file: Arc<File>,
     name: String,
     index: u32,
     cutter: Cutter,
 }
+
+/// What goes into it: packets for the host. Any thread may hold one.
+#[derive(Debug)]
+pub(crate) struct TunWriter(Arc<File>);
 
 impl Tun {
     /// Makes the interface `name`, gives it this MTU and switches it on.
@@ -40,7 +45,7 @@ impl Tun {
         let index = netlink.link(name)?.index;
         no_link_local(name);
         netlink.set_up(index, mtu)?;
-        Ok(Self { file, name: name.into(), index, cutter: Cutter::new() })
+        Ok(Self { file: Arc::new(file), name: name.into(), index, cutter: Cutter::new() })
     }
 
     /// Its name.
@@ -59,7 +64,7 @@ impl Tun {
         if let Some(len) = self.cutter.next(buffer) {
             return Ok(Some(len));
         }
-        match self.file.read(self.cutter.space()) {
+        match (&*self.file).read(self.cutter.space()) {
             Ok(len) => Ok(Some(self.cutter.first(len, buffer).unwrap_or(0))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
@@ -73,29 +78,36 @@ impl Tun {
         self.cutter.has_more()
     }
 
-    /// Hands the host a packet.
-    #[inline]
-    pub fn deliver(&mut self, packet: &[u8]) -> io::Result<()> {
-        let header = VnetHeader::default().emit();
-        self.file.write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
-    }
-
-    /// Hands the host the packets of a run.
-    #[inline]
-    pub(crate) fn deliver_run(&mut self, run: &Run<'_>) -> io::Result<()> {
-        let Some((header, head)) = run.head() else {
-            return run.packets().iter().try_for_each(|packet| self.deliver(packet));
-        };
-        let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
-        parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
-        parts.extend(run.payloads().map(IoSlice::new));
-        self.file.write_vectored(&parts).map(drop)
+    /// The way into it.
+    pub(crate) fn writer(&self) -> TunWriter {
+        TunWriter(self.file.clone())
     }
 }
 
 impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+impl TunWriter {
+    /// Hands the host a packet.
+    #[inline]
+    pub(crate) fn deliver(&self, packet: &[u8]) -> io::Result<()> {
+        let header = VnetHeader::default().emit();
+        (&*self.0).write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
+    }
+
+    /// Hands the host the packets of a run.
+    #[inline]
+    pub(crate) fn deliver_run(&self, run: &Run<'_>) -> io::Result<()> {
+        let Some((header, head)) = run.head() else {
+            return run.packets().iter().try_for_each(|packet| self.deliver(packet));
+        };
+        let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
+        parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
+        parts.extend(run.payloads().map(IoSlice::new));
+        (&*self.0).write_vectored(&parts).map(drop)
     }
 }
 

@@ -96,8 +96,9 @@ impl UdpPort {
         self.inbox.index < self.inbox.count
     }
 
-    /// Receives up to a batch of datagrams as IP packets.
-    pub fn receive<'b>(&mut self, buffers: &'b mut Buffers) -> io::Result<ArrayVec<Packet<'b>, BATCH>> {
+    /// Receives up to a batch of datagrams into `buffers`, as IP packets; answers how many.
+    pub fn receive(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
+        buffers.hold(&[]);
         if !self.has_more() {
             self.inbox.fill(&self.socket)?;
         }
@@ -110,14 +111,17 @@ impl UdpPort {
             lens.push(room.len());
             metas.push(*meta);
         }
-        let mut packets = buffers.packets(&lens);
+        buffers.hold(&lens);
+        let mut packets = buffers.packets();
         for (packet, meta) in packets.iter_mut().zip(&metas) {
             if restore(packet, meta, self.port).is_none() {
                 // Neither address nor room: an empty packet is a malformed one.
                 let _ = packet.set_len(0);
             }
         }
-        Ok(packets)
+        let places = Buffers::places_of(packets);
+        buffers.settle(&places);
+        Ok(lens.len())
     }
 }
 
@@ -263,9 +267,8 @@ mod tests {
         sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(ready, [true]);
         let mut buffers = Buffers::new();
-        let packets = port.receive(&mut buffers).unwrap();
-        assert_eq!(packets.len(), 1);
-        let packet = packets[0].data().to_vec();
+        assert_eq!(port.receive(&mut buffers).unwrap(), 1);
+        let packet = buffers.packets()[0].data().to_vec();
         let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
         assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), free));
         packet

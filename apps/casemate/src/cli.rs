@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use smoltcp::wire::{EthernetAddress, IpCidr};
 use std::net::IpAddr;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -166,6 +166,21 @@ pub struct RunArgs {
     /// Name of the TUN interface.
     #[arg(long, value_name = "NAME", default_value = "casemate0")]
     pub tun: String,
+    /// How many threads may move packets [default: one for each processor, four at most].
+    ///
+    /// One reads. The others help it while more packets wait than it can protect, and sleep otherwise. All serve the same SAs, and packets
+    /// keep their order.
+    #[arg(long, value_name = "COUNT")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl RunArgs {
+    /// How many threads may move packets.
+    pub fn threads(&self) -> NonZeroUsize {
+        let most = NonZeroUsize::MIN.saturating_add(3);
+        let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        self.threads.unwrap_or_else(|| processors().min(most))
+    }
 }
 
 /// Arguments of `initiate`.

@@ -36,7 +36,7 @@ use casemate_linux::{Engine, Parts};
 use casemate_sa::Limits;
 use control::Control;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 use steward::Steward;
 
 /// Runs the command.
@@ -112,7 +112,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         clock,
         rng,
         providers: Vec::new(),
-        credentials: Rc::new(Keyring::empty()),
+        credentials: Arc::new(Keyring::empty()),
         speaks_ike: false,
         limits,
         tun,
@@ -122,6 +122,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         dummies,
         ledger,
         signals,
+        threads: args.threads(),
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     println!("ready");

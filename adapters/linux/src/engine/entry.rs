@@ -1,91 +1,85 @@
 //! Where packets arrive: from packet sockets and UDP ports through the data path into the TUN interface.
 
+use super::batch::{Batch, Task};
+use super::common::Common;
+use super::door::Ticket;
+use crate::BATCH;
 use crate::buffers::Buffers;
-use crate::ike::{Letter, letter};
+use crate::ike::letter;
 use crate::offload::{Joiner, Run};
-use crate::receive::{Arrival, Receiver};
-use crate::tun::Tun;
-use crate::udp::UdpPort;
-use crate::{BATCH, Error};
+use crate::receive::Arrival;
 use arrayvec::ArrayVec;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::{Datapath, DropReason, Inbound};
+use casemate_datapath::{DropReason, Inbound, Opening, RUN};
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
-use std::collections::HashSet;
-use std::io;
-use std::net::IpAddr;
 use std::slice;
 
-/// Takes packets in.
+/// Finds the SAs of the packets of a batch, opens and delivers them; or leaves the batch with its task, for somebody else to carry on, if
+/// it is to be given away.
+pub(super) fn take(common: &Common, batch: &mut Batch, to_give: bool) {
+    let Batch { buffers, now, task, opening, .. } = batch;
+    let mut packets = buffers.packets();
+    let mut home = common.home();
+    for packets in packets.chunks_mut(RUN) {
+        opening.push(home.endpoint.datapath_mut().begin_inbound(*now, packets));
+    }
+    let ticket = common.entry.ticket();
+    drop(home);
+    if to_give {
+        let places = Buffers::places_of(packets);
+        buffers.settle(&places);
+        *task = Task::Deliver(ticket);
+    } else {
+        open_and_deliver(common, *now, &mut packets, opening, ticket);
+    }
+}
+
+/// Opens and delivers a batch that was given away.
+pub(super) fn carry_on(common: &Common, batch: &mut Batch, ticket: Ticket) {
+    let Batch { buffers, now, opening, .. } = batch;
+    open_and_deliver(common, *now, &mut buffers.packets(), opening, ticket);
+    if common.home().endpoint.datapath().has_events() {
+        common.notes.bell.ring();
+    }
+}
+
+fn open_and_deliver<const RUNS: usize>(
+    common: &Common,
+    now: Instant,
+    packets: &mut [Packet<'_>],
+    opening: &mut ArrayVec<Opening, RUNS>,
+    ticket: Ticket,
+) {
+    packets.chunks_mut(RUN).zip(&mut *opening).for_each(|(packets, opening)| opening.open(packets));
+    let mut verdicts = [Inbound::Drop(DropReason::MalformedHeader); BATCH];
+    common.entry.pass(ticket, |entry| {
+        let mut home = common.home();
+        let datapath = home.endpoint.datapath_mut();
+        let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
+        for ((packets, verdicts), opening) in runs.zip(opening.drain(..)) {
+            datapath.finish_inbound(now, packets, opening, verdicts);
+        }
+        drop(home);
+        entry.obey(packets, &verdicts, common, now);
+    });
+}
+
+/// Obeys verdicts.
 pub(super) struct Entry {
-    /// Where the inbound SAs end.
-    ours: HashSet<IpAddr>,
     reassembler: Reassembler,
-    /// IKE messages that came among other packets.
-    pub(super) inbox: Vec<Letter>,
 }
 
 impl Entry {
-    pub(super) fn new(ours: HashSet<IpAddr>, reassembler: Reassembler) -> Self {
-        Self { ours, reassembler, inbox: Vec::new() }
+    pub(super) fn new(reassembler: Reassembler) -> Self {
+        Self { reassembler }
     }
 
-    /// Protected packets may arrive at this address, too.
-    pub(super) fn listen(&mut self, addr: IpAddr) {
-        self.ours.insert(addr);
-    }
-
-    /// Takes a batch from a packet socket.
-    pub(super) fn take_from(
-        &mut self,
-        receiver: &Receiver,
-        buffers: &mut Buffers,
-        datapath: &mut Datapath,
-        tun: &mut Tun,
-        now: Instant,
-    ) -> Result<(), Error> {
-        let mut lens = [0; BATCH];
-        let count = received(receiver.receive(buffers, &mut lens), "packet socket")?;
-        let mut packets = buffers.packets(lens.get(..count).unwrap_or_default());
-        // The kernel has these packets, too. What is not for the data path is the kernel's business alone.
-        packets.retain(|packet| Arrival::of(packet.data(), &self.ours) != Arrival::Other);
-        self.open(packets, datapath, tun, now);
-        Ok(())
-    }
-
-    /// Takes a batch from a UDP port.
-    pub(super) fn take_from_port(
-        &mut self,
-        port: &mut UdpPort,
-        buffers: &mut Buffers,
-        datapath: &mut Datapath,
-        tun: &mut Tun,
-        now: Instant,
-    ) -> Result<(), Error> {
-        let packets = match port.receive(buffers) {
-            Ok(packets) => packets,
-            Err(error) => return received(Err(error), "UDP port").map(drop),
-        };
-        self.open(packets, datapath, tun, now);
-        Ok(())
-    }
-
-    fn open(
-        &mut self,
-        mut packets: ArrayVec<Packet<'_>, BATCH>,
-        datapath: &mut Datapath,
-        tun: &mut Tun,
-        now: Instant,
-    ) {
-        let mut verdicts = [Inbound::Drop(DropReason::MalformedHeader); BATCH];
-        datapath.inbound(now, &mut packets, &mut verdicts);
+    fn obey(&mut self, packets: &[Packet<'_>], verdicts: &[Inbound], common: &Common, now: Instant) {
         let mut joiner = Joiner::new();
         let mut hand_over = |run: &Run<'_>| {
-            if tun.deliver_run(run).is_err() {
-                run.packets()
-                    .iter()
-                    .for_each(|packet| datapath.note_drop(now, DropReason::SendFailed, packet));
+            if common.tun.deliver_run(run).is_err() {
+                run.packets().iter().for_each(|packet| common.note_drop(now, DropReason::SendFailed, packet));
             }
         };
         for (packet, verdict) in packets.iter().zip(verdicts) {
@@ -98,9 +92,9 @@ impl Entry {
         }
         joiner.finish(&mut hand_over);
         for (packet, verdict) in packets.iter().zip(verdicts) {
-            match verdict {
-                Inbound::Reassemble => self.reassemble(packet.data(), datapath, tun, now),
-                Inbound::Ike(at) => self.inbox.extend(letter(packet.data(), at.into())),
+            match *verdict {
+                Inbound::Reassemble => self.reassemble(packet.data(), common, now),
+                Inbound::Ike(at) => common.notes.letters(letter(packet.data(), at.into()).into_iter()),
                 // Handed over, or counted already.
                 Inbound::Deliver(_) | Inbound::Drop(_) | Inbound::Consumed(_) => {}
             }
@@ -108,16 +102,17 @@ impl Entry {
     }
 
     /// RFC 4303 section 3.4.1: reassembly comes before opening.
-    fn reassemble(&mut self, fragment: &[u8], datapath: &mut Datapath, tun: &mut Tun, now: Instant) {
+    fn reassemble(&mut self, fragment: &[u8], common: &Common, now: Instant) {
         match self.reassembler.push(now, fragment) {
             Reassembly::Held => {}
-            Reassembly::Dropped(error) => datapath.note_drop(now, error.drop_reason(), fragment),
+            Reassembly::Dropped(error) => common.note_drop(now, error.drop_reason(), fragment),
             // A fragment may hide what it is a fragment of, so the whole is sorted once more.
             Reassembly::Whole(mut packet) => {
-                if Arrival::of(packet.data(), &self.ours) == Arrival::Protected {
+                if Arrival::of(packet.data(), &common.ours()) == Arrival::Protected {
                     let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
-                    datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
-                    deliver(&packet, verdict, datapath, tun, now);
+                    let (packets, verdicts) = (slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+                    common.home().endpoint.datapath_mut().inbound(now, packets, verdicts);
+                    deliver(&packet, verdict, common, now);
                 }
             }
         }
@@ -129,27 +124,18 @@ impl Entry {
     }
 }
 
-fn deliver(packet: &Packet<'_>, verdict: Inbound, datapath: &mut Datapath, tun: &mut Tun, now: Instant) {
+fn deliver(packet: &Packet<'_>, verdict: Inbound, common: &Common, now: Instant) {
     match verdict {
         // Clear text has reached the host without us.
         Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
         Inbound::Deliver(_) => {
-            if tun.deliver(packet.data()).is_err() {
-                datapath.note_drop(now, DropReason::SendFailed, packet.data());
+            if common.tun.deliver(packet.data()).is_err() {
+                common.note_drop(now, DropReason::SendFailed, packet.data());
             }
         }
         // Only UDP ports bring IKE, and what they bring is whole.
-        Inbound::Ike(_) => datapath.note_drop(now, DropReason::NoSa, packet.data()),
+        Inbound::Ike(_) => common.note_drop(now, DropReason::NoSa, packet.data()),
         // Counted already, or rightly nothing to deliver. What is whole is not asked for again.
         Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => {}
     }
-}
-
-/// How many packets came. An interface that goes down, or a packet that could not be delivered long ago, is no failure of
-/// the socket.
-fn received(result: io::Result<usize>, what: &str) -> Result<usize, Error> {
-    result.or_else(|error| match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN | libc::ECONNREFUSED | libc::ENOBUFS) => Ok(0),
-        _ => Err(Error::new(what, error)),
-    })
 }

@@ -6,7 +6,7 @@ use crate::rng::SystemRng;
 use casemate::{Endpoint, Means};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::Credentials;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The endpoint and its means.
@@ -16,7 +16,7 @@ pub struct Home {
     pub(super) clock: Clock,
     pub(super) routes: MarkedRoutes,
     providers: Vec<&'static dyn Provider>,
-    credentials: Rc<dyn Credentials>,
+    credentials: Arc<dyn Credentials + Send + Sync>,
 }
 
 impl Home {
@@ -24,7 +24,7 @@ impl Home {
         endpoint: Endpoint,
         (rng, clock, mark): (SystemRng, Clock, u32),
         providers: Vec<&'static dyn Provider>,
-        credentials: Rc<dyn Credentials>,
+        credentials: Arc<dyn Credentials + Send + Sync>,
     ) -> Self {
         Self { endpoint, rng, clock, routes: MarkedRoutes { mark }, providers, credentials }
     }
@@ -40,7 +40,7 @@ impl Home {
     }
 
     /// Other keys and certificates from now on.
-    pub fn set_credentials(&mut self, credentials: Rc<dyn Credentials>) {
+    pub fn set_credentials(&mut self, credentials: Arc<dyn Credentials + Send + Sync>) {
         self.credentials = credentials;
     }
 

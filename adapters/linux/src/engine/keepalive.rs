@@ -1,10 +1,11 @@
 //! NAT keepalives (RFC 3948 section 4).
 
-use super::exit::Exit;
+use crate::raw::Sender;
 use crate::udp;
 use casemate_datapath::{Datapath, Direction, SaId};
 use casemate_sa::{Instant, SaParams};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// RFC 3948 section 4: the default is 20 seconds, if no other packet has been sent.
@@ -12,7 +13,10 @@ const INTERVAL: Duration = Duration::from_secs(20);
 
 /// The encapsulated outbound SAs. With manual keys nobody knows whether there is a NAT between the peers, so its entry is
 /// kept alive in any case.
-pub(super) struct Keepalives(Vec<Path>);
+pub(super) struct Keepalives {
+    sender: Arc<Sender>,
+    paths: Vec<Path>,
+}
 
 struct Path {
     id: SaId,
@@ -24,19 +28,19 @@ struct Path {
 }
 
 impl Keepalives {
-    pub(super) fn new(sas: &[(SaId, SaParams)]) -> Self {
+    pub(super) fn new(sender: Arc<Sender>, sas: &[(SaId, SaParams)]) -> Self {
         let outbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
         let paths = outbound.filter_map(|(id, sa)| {
             let encap = sa.encap?;
             let (src, dst) = ((sa.src, encap.src_port), (sa.dst, encap.dst_port));
             Some(Path { id: *id, src, dst, last_seq: sa.last_sent, active_at: None })
         });
-        Self(paths.collect())
+        Self { sender, paths: paths.collect() }
     }
 
     /// Sends a keepalive for each SA that has been silent for too long.
-    pub(super) fn send_due(&mut self, datapath: &mut Datapath, exit: &Exit, now: Instant) {
-        for path in &mut self.0 {
+    pub(super) fn send_due(&mut self, datapath: &mut Datapath, now: Instant) {
+        for path in &mut self.paths {
             let Some(seq) = datapath.last_seq(path.id) else { continue };
             if seq != path.last_seq {
                 (path.last_seq, path.active_at) = (seq, Some(now));
@@ -44,7 +48,8 @@ impl Keepalives {
                 path.active_at = Some(now);
                 let mut packet = [0; 64];
                 if let Some(len) = udp::keepalive(&mut packet, path.src, path.dst) {
-                    exit.send_aside(packet.get(..len).unwrap_or_default(), path.dst.0);
+                    // Whether it goes matters little.
+                    let _ = self.sender.send(&[(packet.get(..len).unwrap_or_default(), path.dst.0)]);
                 }
             }
         }

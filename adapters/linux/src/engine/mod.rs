@@ -1,64 +1,66 @@
 //! The loop that moves packets: out of the TUN interface into protection, and out of protection into the TUN interface.
 //!
-//! One thread waits for whatever can be read and takes up to [`BATCH`] packets from it, in buffers made once; nothing is
-//! allocated for a packet. The verdicts are the data path's, here they are only obeyed: `exit` sends, `entry` delivers.
+//! One thread, the front, waits for whatever can be read and takes up to [`BATCH`](crate::BATCH) packets from it, in buffers made once; nothing
+//! is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
+//!
+//! ```text
+//!  front        reads a batch, reserves its numbers or finds its SAs     front.rs, chores.rs, wait.rs
+//!    |
+//!    |  alone, or by a helper while more waits to be read                crew.rs, batch.rs
+//!    v
+//!  seal, open   many batches at once
+//!    |
+//!    |  by a door, in the order in which they were read                  door.rs
+//!    v
+//!  exit, entry  verdicts; packets are sent, or delivered to the host     exit.rs, entry.rs
+//! ```
+//!
+//! So one SA is served by all threads, and its packets keep their order.
 
+mod batch;
+mod chores;
+mod common;
+mod crew;
+mod door;
 mod dummies;
 mod entry;
 mod exit;
+mod front;
 mod home;
 mod keepalive;
 mod parts;
 mod wait;
 
-use crate::buffers::Buffers;
-use crate::counters::Ledger;
-use crate::ike::{self, IkePorts};
-use crate::raw::Sinks;
+use crate::Error;
+use crate::ike::IkePorts;
+use crate::raw::{Sender, Sinks};
 use crate::receive::Receiver;
-use crate::setup::Live;
-use crate::signal::{Signal, Signals};
-use crate::tun::Tun;
+use crate::sys::Bell;
 use crate::udp::UdpPort;
-use crate::{BATCH, Error};
-use arrayvec::ArrayVec;
-use casemate::{Endpoint, Notice};
 use casemate_datapath::reassembly::Reassembler;
-use casemate_datapath::{Direction, DropReason, Outbound, SaId};
-use casemate_ike::{Event, IkeSaId, Path, Settings};
-use casemate_sa::{Instant, Protocol, SaParams};
+use casemate_datapath::{Direction, SaId};
+use casemate_ike::Settings;
+use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
+use common::{Common, Idents};
 use dummies::Dummies;
 pub use dummies::DummyTraffic;
 use entry::Entry;
 use exit::Exit;
+use front::Front;
 pub use home::Home;
 use keepalive::Keepalives;
 pub use parts::{Attendant, Parts};
 use std::net::IpAddr;
-use std::time::Duration;
-
-/// How often what depends on time alone is looked after.
-const TICK: Duration = Duration::from_secs(1);
+use std::sync::Arc;
+use std::thread;
 
 /// The engine.
 pub struct Engine {
-    home: Home,
-    buffers: Buffers,
-    exit: Exit,
-    entry: Entry,
-    tun: Tun,
-    live: Live,
-    receivers: Vec<Receiver>,
-    /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
-    ports: Vec<UdpPort>,
-    ike: Option<IkePorts>,
-    keepalives: Keepalives,
-    dummies: Option<Dummies>,
-    ledger: Option<Ledger>,
-    signals: Signals,
-    last_tick: Instant,
+    common: Common,
+    front: Front,
+    helpers: usize,
     _sinks: Sinks,
 }
 
@@ -66,7 +68,7 @@ impl Engine {
     /// Opens the sockets that the SAs and IKE need.
     pub fn new(parts: Parts) -> Result<Self, Error> {
         let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
-        let Parts { limits, tun, live, mark, sas, dummies, ledger, signals, .. } = parts;
+        let Parts { limits, tun, live, mark, sas, dummies, ledger, signals, threads, .. } = parts;
         let _sinks = Sinks::open()?;
         let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
@@ -92,219 +94,73 @@ impl Engine {
                 && sa.src.is_ipv4()
         };
         let reassembler = || Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
-        let first_ident = rng.secret_u64() as u32;
+        let idents = Idents::new(rng.secret_u64() as u32, sas.iter().any(signs_v4));
+        let bell = Bell::new().map_err(|error| Error::new("eventfd", error))?;
+        let sender = Arc::new(Sender::open(mark)?);
+        let exit = Exit::new(sender.clone(), (mark, &ports), reassembler())?;
         let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
+        let ours = inbound.map(|(_, sa)| sa.dst).collect();
+        let home = Home::new(endpoint, (rng, clock, mark), providers, credentials);
+        let doors = (exit, Entry::new(reassembler()));
         Ok(Self {
-            exit: Exit::new((mark, &ports), reassembler(), first_ident, sas.iter().any(signs_v4))?,
-            entry: Entry::new(inbound.map(|(_, sa)| sa.dst).collect(), reassembler()),
-            keepalives: Keepalives::new(&sas),
-            dummies: dummies.and_then(Dummies::new),
-            buffers: Buffers::new(),
-            last_tick: Instant::ZERO,
-            home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
-            tun,
-            live,
-            receivers,
-            ports,
-            ike,
-            ledger,
-            signals,
+            common: Common::new(home, doors, tun.writer(), ours, (idents, bell)),
+            front: Front {
+                batch: batch::Batch::new(),
+                clock,
+                tun,
+                live,
+                receivers,
+                ports,
+                ike,
+                keepalives: Keepalives::new(sender, &sas),
+                dummies: dummies.and_then(Dummies::new),
+                ledger,
+                signals,
+                last_tick: casemate_sa::Instant::ZERO,
+            },
+            helpers: threads.get().saturating_sub(1),
             _sinks,
         })
     }
 
     /// Moves packets until a signal comes.
     pub fn run(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
-        let watch = self.watch(attendant)?;
-        loop {
-            let ready = self.wait(&watch)?;
-            let now = self.home.now();
-            let mut ready = ready.into_iter();
-            let mut next = || ready.next().unwrap_or(false);
-            if next() && self.obey_signal(attendant) {
-                return Ok(());
+        let Self { common, front, helpers, .. } = self;
+        thread::scope(|scope| {
+            // However this ends, nobody waits for more.
+            let _end = EndOfWork(common);
+            for _ in 0..*helpers {
+                let helper = thread::Builder::new().name("helper".into());
+                let started = helper.spawn_scoped(scope, || common.help());
+                started.map_err(|error| Error::new("thread", error))?;
             }
-            if next() {
-                attendant.attend(&mut self.home);
-            }
-            if next() {
-                self.outbound_round(now)?;
-            }
-            if next() {
-                self.live.note_addresses();
-            }
-            let Self { receivers, ports, ike, home, buffers, entry, tun, .. } = self;
-            for receiver in receivers {
-                if next() {
-                    entry.take_from(receiver, buffers, home.endpoint.datapath_mut(), tun, now)?;
-                }
-            }
-            for port in ports {
-                if next() {
-                    entry.take_from_port(port, buffers, home.endpoint.datapath_mut(), tun, now)?;
-                }
-            }
-            for port in ike.iter_mut().flat_map(|ike| &mut ike.0) {
-                if next() {
-                    let received = IkePorts::receive(port, buffers, &mut entry.inbox);
-                    received.map_err(|error| Error::new("IKE port", error))?;
-                }
-            }
-            self.send_dummies(now);
-            self.look_after(attendant, now);
-        }
-    }
-
-    /// Whether it is the end.
-    fn obey_signal(&mut self, attendant: &mut dyn Attendant) -> bool {
-        match self.signals.take() {
-            None => false,
-            Some(Signal::Hangup) => !attendant.reload(&mut self.home),
-            Some(Signal::End) => true,
-        }
+            front.run(common, attendant)
+        })
     }
 
     /// Ends an orderly run: peers are told, and counters that were reserved and not used are given back.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.say_goodbye();
-        match self.ledger.take() {
-            None => Ok(()),
-            Some(ledger) => ledger
-                .close(self.home.endpoint.datapath_mut())
-                .map_err(|error| Error::other("counters", error.to_string())),
-        }
-    }
-
-    /// Closes every IKE SA. An answer is not waited for: a peer that does not hear it finds out by itself.
-    fn say_goodbye(&mut self) {
-        let all: Vec<IkeSaId> = self.home.endpoint.ike().status().map(|sa| sa.id).collect();
-        for ike in all {
-            self.home.with(|endpoint, means| endpoint.terminate(ike, means));
-        }
-        self.send_letters(&mut |_| {});
+    pub fn close(self) -> Result<(), Error> {
+        self.front.close(&self.common)
     }
 
     /// The endpoint, to be told something before packets move.
     pub fn home(&mut self) -> &mut Home {
-        &mut self.home
-    }
-
-    /// Takes a batch from the TUN interface and sends what becomes of it.
-    fn outbound_round(&mut self, now: Instant) -> Result<(), Error> {
-        let Self { home, buffers, exit, tun, .. } = self;
-        let Home { endpoint, rng, .. } = home;
-        let datapath = endpoint.datapath_mut();
-        let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
-        for buffer in buffers.slices() {
-            match tun.receive(buffer) {
-                Ok(Some(len)) => lens.push(len),
-                Ok(None) => break,
-                Err(error) => return Err(Error::new(format!("TUN interface {}", tun.name()), error)),
-            }
-        }
-        let mut packets = buffers.packets(&lens);
-        exit.prepare(&mut packets);
-        let mut verdicts = [Outbound::Bypass; BATCH];
-        datapath.outbound(now, rng, &mut packets, &mut verdicts);
-        exit.obey(&mut packets, &verdicts, datapath, rng, tun, now);
-        Ok(())
-    }
-
-    /// Sends the dummy packets that are due, as many as a round of others may have.
-    fn send_dummies(&mut self, now: Instant) {
-        let Self { dummies: Some(dummies), home, buffers, exit, tun, .. } = self else { return };
-        let Home { endpoint, rng, .. } = home;
-        let datapath = endpoint.datapath_mut();
-        for _ in 0..BATCH {
-            let Some((sa, len)) = dummies.next(now, rng) else { return };
-            let mut packets = buffers.packets(&[len]);
-            let Some(packet) = packets.first_mut() else { return };
-            let verdict = datapath.dummy(sa, now, rng, packet);
-            exit.obey(&mut packets, &[verdict], datapath, rng, tun, now);
-        }
-    }
-
-    /// Everything beside packets.
-    fn look_after(&mut self, attendant: &mut dyn Attendant, now: Instant) {
-        for (path, mut message) in std::mem::take(&mut self.entry.inbox) {
-            self.home.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
-        }
-        self.home.with(Endpoint::serve);
-        let notices = self.follow_notices(attendant);
-        // A peer may use a Child SA as soon as it hears of it: what leads there stands before.
-        self.send_letters(&mut |what| attendant.trouble(what));
-        let datapath = self.home.endpoint.datapath_mut();
-        let (sealed, unreserved) = self.exit.take_tally();
-        let kept = self.ledger.as_mut().and_then(|ledger| ledger.keep(datapath, sealed, unreserved));
-        if let Some(Err(error)) = kept {
-            attendant.trouble(format!("counters could not be written down: {error}"));
-        }
-        // Whoever is told that something stands may use it at once.
-        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
-        if let Some(trouble) = self.exit.take_trouble() {
-            attendant.trouble(trouble);
-        }
-        if now.since(self.last_tick) >= TICK {
-            self.last_tick = now;
-            self.tick(now);
-        }
+        self.common.home_mut()
     }
 
     /// Leads traffic where the policies say that were told to [`home`](Self::home). [`run`](Self::run) does so by itself; before it,
     /// packets go their old ways, in clear, until this is called.
     pub fn settle(&mut self, attendant: &mut dyn Attendant) {
-        let notices = self.follow_notices(attendant);
-        notices.iter().for_each(|notice| attendant.notice(&self.home.endpoint, notice));
+        self.front.settle(&self.common, attendant);
     }
+}
 
-    /// Does in the system what the endpoint reports; answers that.
-    fn follow_notices(&mut self, attendant: &mut dyn Attendant) -> Vec<Notice> {
-        let notices: Vec<Notice> = std::iter::from_fn(|| self.home.endpoint.next_notice()).collect();
-        notices.iter().for_each(|notice| self.heed(notice, attendant));
-        if let Err(error) = self.live.settle() {
-            attendant.trouble(format!("the system does not follow the policies: {error}"));
-        }
-        attendant.settled();
-        notices
-    }
+/// Sends the helpers home.
+struct EndOfWork<'e>(&'e Common);
 
-    /// Sends what IKE has to say.
-    fn send_letters(&mut self, trouble: &mut dyn FnMut(String)) {
-        while let Some(transmit) = self.home.endpoint.next_transmit() {
-            let of_ike = self.ike.iter().flat_map(|ike| &ike.0);
-            if let Err(error) = ike::send(of_ike.chain(&self.ports), &transmit) {
-                let Path { local, remote } = transmit.path;
-                trouble(format!("IKE message from {local} to {remote}: {error}"));
-            }
-        }
-    }
-
-    /// Notes what the system has to follow, and listens where Child SAs receive.
-    fn heed(&mut self, notice: &Notice, attendant: &mut dyn Attendant) {
-        match notice {
-            Notice::Policy(change) => self.live.note_policy(change),
-            Notice::Ike(event) => {
-                if let Event::ChildUp(up) = event {
-                    self.entry.listen(up.inbound.dst);
-                    if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
-                        self.exit.settle_idents();
-                    }
-                }
-                if let Err(error) = self.live.note_event(event) {
-                    attendant.trouble(error.to_string());
-                }
-            }
-            Notice::Datapath(_) | Notice::NotInstalled { .. } => {}
-        }
-    }
-
-    fn tick(&mut self, now: Instant) {
-        let late = self.exit.expire(now).saturating_add(self.entry.expire(now));
-        let datapath = self.home.endpoint.datapath_mut();
-        for _ in 0..late {
-            datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
-        }
-        self.keepalives.send_due(datapath, &self.exit, now);
+impl Drop for EndOfWork<'_> {
+    fn drop(&mut self) {
+        self.0.crew.dismiss();
     }
 }
 

@@ -12,8 +12,9 @@ use casemate_crypto::Provider;
 use casemate_datapath::SaId;
 use casemate_ike::Credentials;
 use casemate_sa::{Limits, SaParams};
+use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Whoever looks after a running engine.
 pub trait Attendant {
@@ -42,7 +43,7 @@ pub struct Parts {
     /// Its algorithms.
     pub providers: Vec<&'static dyn Provider>,
     /// Its keys and certificates.
-    pub credentials: Rc<dyn Credentials>,
+    pub credentials: Arc<dyn Credentials + Send + Sync>,
     /// Whether it speaks IKE.
     pub speaks_ike: bool,
     /// Sizes of what is allocated here.
@@ -61,4 +62,6 @@ pub struct Parts {
     pub ledger: Option<Ledger>,
     /// What ends the loop.
     pub signals: Signals,
+    /// How many threads move packets at most. One reads; the others help it while there is a backlog.
+    pub threads: NonZeroUsize,
 }

@@ -17,7 +17,7 @@ use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertifica
 use casemate_pki::DnPattern;
 use own::OwnCerts;
 use peer::Judge;
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
@@ -27,7 +27,7 @@ pub struct Keyring {
     judges: Vec<Judge>,
     providers: Vec<&'static dyn Provider>,
     /// Why peers were not trusted, for the log.
-    refusals: RefCell<Vec<String>>,
+    refusals: Mutex<Vec<String>>,
 }
 
 /// More than anybody reads between two looks.
@@ -47,13 +47,13 @@ impl Keyring {
             own_rules: Vec::new(),
             judges: Vec::new(),
             providers: Vec::new(),
-            refusals: RefCell::new(Vec::new()),
+            refusals: Mutex::default(),
         }
     }
 
     /// Why certificates were refused since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
-        self.refusals.take()
+        std::mem::take(&mut *self.refusals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn judge(&self, connection: &Connection) -> Option<&Judge> {
@@ -98,7 +98,7 @@ impl Credentials for Keyring {
     ) -> Result<PublicKey, NotTrusted> {
         let judge = self.judge(connection).ok_or(NotTrusted)?;
         judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
-            let mut refusals = self.refusals.borrow_mut();
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             if refusals.len() < MAX_REFUSALS {
                 refusals.push(format!("{}: certificate of {}: {why}", connection.name, shown.id));
             }

@@ -27,7 +27,6 @@ use casemate_linux::{Engine, Parts};
 use casemate_sa::Limits;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Where the configuration is, unless another place is named.
@@ -133,7 +132,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
     let control = Control::open(&instance).map_err(Failure::failed)?;
-    let keyring = Rc::new(Keyring::empty());
+    let keyring = Arc::new(Keyring::empty());
     let parts = Parts {
         endpoint,
         clock,
@@ -149,6 +148,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         dummies: None,
         ledger: None,
         signals,
+        threads: args.threads(),
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     println!(

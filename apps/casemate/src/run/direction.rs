@@ -115,6 +115,7 @@ mod tests {
             dry_run: false,
             dummy_packets: None,
             tun: "t".into(),
+            threads: None,
         };
         let file = XfrmFile::parse(STATES.as_bytes()).unwrap();
         let sas = decide(&file, &["192.0.2.2".parse().unwrap()]);

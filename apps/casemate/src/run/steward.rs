@@ -13,7 +13,7 @@ use casemate::{Endpoint, Notice};
 use casemate_ike::Event;
 use casemate_linux::{Attendant, Home};
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The attendant of `casemate run`.
 pub(super) struct Steward {
@@ -25,7 +25,7 @@ pub(super) struct Steward {
     done: Vec<(Reply, String)>,
     tables: Option<Tables>,
     /// Where the configuration comes from, and its keys; manual keys have none.
-    source: Option<(Source, Rc<Keyring>)>,
+    source: Option<(Source, Arc<Keyring>)>,
 }
 
 impl Steward {
@@ -42,7 +42,7 @@ impl Steward {
     }
 
     /// With a configuration that can be read again.
-    pub(super) fn with_source(self, source: Source, keyring: Rc<Keyring>, tables: Option<Tables>) -> Self {
+    pub(super) fn with_source(self, source: Source, keyring: Arc<Keyring>, tables: Option<Tables>) -> Self {
         Self { source: Some((source, keyring)), tables, ..self }
     }
 
@@ -53,7 +53,7 @@ impl Steward {
         };
         let loaded = source.load().map_err(|failure| failure.to_string())?;
         loaded.warnings.iter().for_each(|warning| self.log.note(&format!("warning: {warning}")));
-        let fresh = Rc::new(loaded.keyring);
+        let fresh = Arc::new(loaded.keyring);
         *keyring = fresh.clone();
         home.set_credentials(fresh);
         let (connections, pools) = (loaded.connections, loaded.pools);

@@ -1,0 +1,208 @@
+//! What the engine's threads share.
+
+use super::batch::{Batch, Task};
+use super::crew::Crew;
+use super::door::Door;
+use super::entry::{self, Entry};
+use super::exit::{self, Exit};
+use super::home::Home;
+use super::set_ident_if_zero;
+use crate::ike::Letter;
+use crate::sys::Bell;
+use crate::tun::TunWriter;
+use casemate_datapath::DropReason;
+use casemate_sa::Instant;
+use casemate_wire::packet::Packet;
+use std::collections::HashSet;
+use std::mem;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+/// What the engine's threads share. Who is at a door may ask for [`home`](Common::home); who has that must not wait for a door.
+pub(super) struct Common {
+    home: Mutex<Home>,
+    pub(super) exit: Door<Exit>,
+    pub(super) entry: Door<Entry>,
+    pub(super) tun: TunWriter,
+    /// Where the inbound SAs end.
+    ours: RwLock<HashSet<IpAddr>>,
+    pub(super) idents: Idents,
+    pub(super) notes: Notes,
+    pub(super) crew: Crew,
+}
+
+impl Common {
+    pub(super) fn new(
+        home: Home,
+        (exit, entry): (Exit, Entry),
+        tun: TunWriter,
+        ours: HashSet<IpAddr>,
+        (idents, bell): (Idents, Bell),
+    ) -> Self {
+        Self {
+            home: Mutex::new(home),
+            exit: Door::new(exit),
+            entry: Door::new(entry),
+            tun,
+            ours: RwLock::new(ours),
+            idents,
+            notes: Notes::new(bell),
+            crew: Crew::new(),
+        }
+    }
+
+    /// The data path and IKE.
+    pub(super) fn home(&self) -> MutexGuard<'_, Home> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same while nobody else is about.
+    pub(super) fn home_mut(&mut self) -> &mut Home {
+        self.home.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the inbound SAs end.
+    pub(super) fn ours(&self) -> RwLockReadGuard<'_, HashSet<IpAddr>> {
+        self.ours.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Protected packets may arrive at this address, too.
+    pub(super) fn listen(&self, addr: IpAddr) {
+        self.ours.write().unwrap_or_else(PoisonError::into_inner).insert(addr);
+    }
+
+    /// Counts a drop.
+    #[cold]
+    pub(super) fn note_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
+        self.home().endpoint.datapath_mut().note_drop(now, reason, packet);
+    }
+
+    /// Does what is left to be done with a batch.
+    pub(super) fn carry_on(&self, batch: &mut Batch) {
+        match mem::take(&mut batch.task) {
+            Task::Nothing => {}
+            Task::Send(ticket) => exit::carry_on(self, batch, ticket),
+            Task::Deliver(ticket) => entry::carry_on(self, batch, ticket),
+        }
+    }
+
+    /// What a helper does all day.
+    pub(super) fn help(&self) {
+        while let Some(mut batch) = self.crew.next() {
+            self.carry_on(&mut batch);
+            self.crew.put_back(batch);
+        }
+    }
+
+    /// Carries on with what was given away and nobody has begun with.
+    pub(super) fn finish_waiting(&self) {
+        while self.crew.has_waiting() {
+            let Some(mut batch) = self.crew.take_back() else { return };
+            self.carry_on(&mut batch);
+            self.crew.put_back(batch);
+        }
+    }
+}
+
+/// What comes up on the way and is for the engine's own thread.
+pub(super) struct Notes {
+    sealed: AtomicU64,
+    unreserved: AtomicBool,
+    trouble: Mutex<Option<String>>,
+    /// IKE messages that came among other packets.
+    letters: Mutex<Vec<Letter>>,
+    /// Rings when there is something that cannot wait until packets wake the engine.
+    pub(super) bell: Bell,
+}
+
+impl Notes {
+    fn new(bell: Bell) -> Self {
+        Self {
+            sealed: AtomicU64::new(0),
+            unreserved: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            letters: Mutex::default(),
+            bell,
+        }
+    }
+
+    /// Packets were sealed.
+    pub(super) fn sealed(&self, count: u64) {
+        self.sealed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One found no number.
+    pub(super) fn unreserved(&self) {
+        self.unreserved.store(true, Ordering::Relaxed);
+    }
+
+    /// How many packets were sealed since the last call, and whether one found no number.
+    pub(super) fn take_tally(&self) -> (u64, bool) {
+        (self.sealed.swap(0, Ordering::Relaxed), self.unreserved.swap(false, Ordering::Relaxed))
+    }
+
+    /// Something went wrong with the system.
+    pub(super) fn trouble(&self, what: String) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    /// The last thing that went wrong since the last call.
+    pub(super) fn take_trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// IKE messages came.
+    pub(super) fn letters(&self, letters: impl Iterator<Item = Letter>) {
+        let mut inbox = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inbox.len();
+        inbox.extend(letters);
+        if inbox.len() > before {
+            self.bell.ring();
+        }
+    }
+
+    /// The IKE messages that came since the last call.
+    pub(super) fn take_letters(&self) -> Vec<Letter> {
+        mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Identifications of IPv4 packets.
+pub(super) struct Idents {
+    last: AtomicU32,
+    come_first: AtomicBool,
+}
+
+impl Idents {
+    /// Those after `last`. If they `come_first`, packets have theirs before they are protected.
+    pub(super) fn new(last: u32, come_first: bool) -> Self {
+        Self { last: AtomicU32::new(last), come_first: AtomicBool::new(come_first) }
+    }
+
+    /// From now on some packets are signed by AH over IPv4, which covers the identification.
+    pub(super) fn come_first(&self) {
+        self.come_first.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes packets from the TUN interface ready to be protected. The kernel gives an IPv4 packet that is sent without
+    /// identification one of its own, after AH has signed it; so it gets one before (RFC 6864 section 4.1 lets the source
+    /// choose).
+    #[inline]
+    pub(super) fn prepare(&self, packets: &mut [Packet<'_>]) {
+        if self.come_first.load(Ordering::Relaxed) {
+            packets.iter_mut().for_each(|packet| set_ident_if_zero(packet, self.next_v4()));
+        }
+    }
+
+    /// For a packet that is cut.
+    pub(super) fn next(&self) -> u32 {
+        self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// Never 0.
+    #[inline]
+    pub(super) fn next_v4(&self) -> u16 {
+        (self.next() as u16).max(1)
+    }
+}
