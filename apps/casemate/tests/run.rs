@@ -13,7 +13,9 @@ mod lab;
 use lab::{Host, Lab, Side, TUN, WIRE};
 use serde_json::Value;
 use std::io::Write as _;
+use std::net::UdpSocket;
 use std::process::Command;
+use std::time::Duration;
 
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x%20 128";
 const CBC: &str = "enc 'cbc(aes)' 0x%16 auth-trunc 'hmac(sha256)' 0x%32 128";
@@ -436,4 +438,38 @@ fn a_second_instance_is_kept_from_the_first_ones_things() {
     assert_eq!(lab.left.status()["tun"], TUN, "the first one lives on");
     assert!(left.stop().success());
     assert_clean(&lab.left);
+}
+
+/// Numbered datagrams in bursts that one thread cannot keep up with, so that helpers seal and open some of them.
+#[test]
+fn one_flow_keeps_its_order_over_many_threads() {
+    const BURST: u32 = 250;
+    const BURSTS: u32 = 80;
+    let Some(lab) = Lab::build("one_flow_keeps_its_order_over_many_threads") else { return };
+    let plan = Plan { encap: true, ..Plan::new("esp", "tunnel", GCM, true) };
+    let start = |host: &Host| host.protect_with(&plan.file_for(host.side), &["--threads", "3"]);
+    let _running = (start(&lab.left), start(&lab.right));
+    let (here, there) = (plan.user(Side::Left), plan.user(Side::Right));
+    let bind = |host: &Host, addr| host.run(|| UdpSocket::bind((addr, 9_000))).unwrap();
+    let (from, to) = (bind(&lab.left, here), bind(&lab.right, there));
+    from.connect((there, 9_000)).unwrap();
+    // Room for a burst: with the default the socket itself would lose some of them.
+    socket2::SockRef::from(&to).set_recv_buffer_size(1 << 20).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut expected = 0;
+    for _ in 0..BURSTS {
+        let mut datagram = [0; 300];
+        for number in expected..expected + BURST {
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            from.send(&datagram).unwrap();
+        }
+        for number in expected..expected + BURST {
+            to.recv(&mut datagram).unwrap_or_else(|error| panic!("datagram {number}: {error}"));
+            assert_eq!(u32::from_be_bytes(*datagram.first_chunk().unwrap()), number);
+        }
+        expected += BURST;
+    }
+    let (here, there) = (lab.left.status(), lab.right.status());
+    assert_eq!((drops(&here), drops(&there)), (vec![], vec![]));
+    assert_eq!(sa(&here, "out")["seq"], expected);
 }

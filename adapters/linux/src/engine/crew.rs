@@ -101,3 +101,61 @@ impl Crew {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_sa::Instant;
+    use std::thread;
+    use std::time::Duration;
+
+    /// A batch to be told from others by when it was read.
+    fn batch(crew: &Crew, millis: u64) -> Box<Batch> {
+        let mut batch = crew.spare();
+        batch.now = Instant::from_millis(millis);
+        batch
+    }
+
+    fn wait_for(condition: impl Fn() -> bool) {
+        for _ in 0..2_000 {
+            if condition() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("waited in vain");
+    }
+
+    #[test]
+    fn a_helper_gets_what_is_given_and_goes_when_nothing_is_left() {
+        let crew = Crew::new();
+        assert!(!crew.has_free_hands(), "nobody is there");
+        thread::scope(|scope| {
+            let helper = scope.spawn(|| {
+                let mut seen = Vec::new();
+                while let Some(batch) = crew.next() {
+                    seen.push(batch.now);
+                    crew.put_back(batch);
+                }
+                seen
+            });
+            wait_for(|| crew.has_free_hands());
+            let given: Vec<_> = (0..20).map(|millis| batch(&crew, millis)).collect();
+            let expected: Vec<_> = given.iter().map(|batch| batch.now).collect();
+            given.into_iter().for_each(|batch| crew.give(batch));
+            crew.dismiss();
+            assert_eq!(helper.join().unwrap(), expected);
+        });
+    }
+
+    #[test]
+    fn what_nobody_began_with_is_taken_back_the_oldest_first() {
+        let crew = Crew::new();
+        (1..=2).for_each(|millis| crew.give(batch(&crew, millis)));
+        assert!(crew.has_waiting() && !crew.has_free_hands());
+        for millis in 1..=2 {
+            assert_eq!(crew.take_back().unwrap().now, Instant::from_millis(millis));
+        }
+        assert!(crew.take_back().is_none() && !crew.has_waiting());
+    }
+}
