@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
 
@@ -60,7 +61,7 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
         own_rules: config.own_signatures.clone(),
         judges,
         providers: providers.to_vec(),
-        refusals: RefCell::new(Vec::new()),
+        refusals: Mutex::default(),
     })
 }
 

@@ -17,7 +17,8 @@ use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertifica
 use casemate_pki::DnPattern;
 use own::OwnCerts;
 use peer::Judge;
-use std::cell::RefCell;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
@@ -27,8 +28,14 @@ pub struct Keyring {
     judges: Vec<Judge>,
     providers: Vec<&'static dyn Provider>,
     /// Why peers were not trusted, for the log.
-    refusals: RefCell<Vec<String>>,
+    refusals: Mutex<Vec<String>>,
 }
+
+/// A gateway's IKE may run on another thread than what loaded the keys.
+const _: () = {
+    const fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<Keyring>();
+};
 
 /// More than anybody reads between two looks.
 const MAX_REFUSALS: usize = 64;
@@ -47,13 +54,18 @@ impl Keyring {
             own_rules: Vec::new(),
             judges: Vec::new(),
             providers: Vec::new(),
-            refusals: RefCell::new(Vec::new()),
+            refusals: Mutex::default(),
         }
     }
 
     /// Why certificates were refused since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
-        self.refusals.take()
+        mem::take(&mut self.refusals())
+    }
+
+    /// A refusal is a whole line or none, so a thread that panicked has left no half one.
+    fn refusals(&self) -> MutexGuard<'_, Vec<String>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn judge(&self, connection: &Connection) -> Option<&Judge> {
@@ -98,7 +110,7 @@ impl Credentials for Keyring {
     ) -> Result<PublicKey, NotTrusted> {
         let judge = self.judge(connection).ok_or(NotTrusted)?;
         judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
-            let mut refusals = self.refusals.borrow_mut();
+            let mut refusals = self.refusals();
             if refusals.len() < MAX_REFUSALS {
                 refusals.push(format!("{}: certificate of {}: {why}", connection.name, shown.id));
             }
