@@ -300,7 +300,8 @@ fn packets_of_another_batch_are_dropped() {
     all_dropped(&two.finish(&mut link.a.dp), dropped);
     all_dropped(&Leaving(clear, swapped.1).finish(&mut link.a.dp), dropped);
     // Finished with the packets of another, and in another order.
-    (three.seal(), four.seal());
+    three.seal();
+    four.seal();
     all_dropped(&Leaving(three.0, four.1).finish(&mut link.a.dp), dropped);
     five[0].seal();
     five[0].0.0.reverse();
