@@ -10,7 +10,6 @@ use crate::arrival::{Arriving, Early, Stage};
 use crate::datapath::Datapath;
 use crate::esp::{EspKey, RUN};
 use crate::opening::{Answer, Batch, Opening, Run};
-use crate::places::Places;
 use crate::replay::Authenticated;
 use crate::sa_in::{SaIn, State};
 use crate::shared::{Engine, Shared};
@@ -34,7 +33,8 @@ impl Datapath {
     /// same length; what is beyond the shorter one is left untouched.
     pub fn inbound(&mut self, now: Instant, packets: &mut [Packet<'_>], verdicts: &mut [Inbound]) {
         for (packets, verdicts) in packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN)) {
-            let mut batch = Batch::of(packets.len());
+            let mut batch = Batch::new();
+            batch.expect(packets.len());
             self.find_sas(now, packets, &mut batch);
             batch.open(packets);
             self.conclude_inbound(now, packets, &mut batch, verdicts);
@@ -49,9 +49,11 @@ impl Datapath {
     /// in which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The
     /// data path may do anything meanwhile; packets of an SA that is removed are dropped.
     pub fn begin_inbound(&mut self, now: Instant, packets: &mut [Packet<'_>]) -> Opening {
-        let mut batch = Batch::of(packets.len());
-        self.find_sas(now, packets, &mut batch);
-        Opening { places: Places::of(packets), batch }
+        let mut opening = Opening::new();
+        opening.batch.expect(packets.len());
+        self.find_sas(now, packets, &mut opening.batch);
+        opening.places.note(packets);
+        opening
     }
 
     /// The last of the three steps: commits to the replay windows, takes headers off, checks policy, and gives one verdict

@@ -23,6 +23,11 @@ pub struct Opening {
 }
 
 impl Opening {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { batch: Batch::new(), places: Places::new() }
+    }
+
     /// Verifies and decrypts the packets, on any thread. `packets` are those that the batch began with, where they were
     /// then; others are left untouched.
     pub fn open(&mut self, packets: &mut [Packet<'_>]) {
@@ -58,14 +63,19 @@ pub(crate) enum Answer {
 }
 
 impl Batch {
+    /// Empty.
     #[inline]
-    pub(crate) fn of(packets: usize) -> Self {
-        let mut batch = Self { arriving: ArrayVec::new(), answers: ArrayVec::new(), runs: ArrayVec::new() };
+    pub(crate) fn new() -> Self {
+        Self { arriving: ArrayVec::new(), answers: ArrayVec::new(), runs: ArrayVec::new() }
+    }
+
+    /// Makes room for so many packets, at most [`RUN`].
+    #[inline]
+    pub(crate) fn expect(&mut self, packets: usize) {
         for _ in 0..packets.min(RUN) {
-            batch.arriving.push(Arriving::NEW);
-            batch.answers.push(Answer::Pending);
+            self.arriving.push(Arriving::NEW);
+            self.answers.push(Answer::Pending);
         }
-        batch
     }
 
     #[inline]

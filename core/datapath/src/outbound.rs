@@ -7,7 +7,6 @@ use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::Datapath;
 use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
-use crate::places::Places;
 use crate::protect::Framed;
 use crate::sa_out::SaOut;
 use crate::sealing::{Batch, Run, Sealing, Step, seal_run};
@@ -62,8 +61,10 @@ impl Datapath {
     /// which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The data
     /// path may do anything meanwhile; packets of an SA that is removed or moved go out as they were begun.
     pub fn begin_outbound(&mut self, now: Instant, rng: &mut dyn Rng, packets: &mut [Packet<'_>]) -> Sealing {
-        let batch = self.frame(now, rng, packets, Origin::AsSent);
-        Sealing { places: Places::of(packets), batch }
+        let mut sealing = Sealing::new();
+        self.frame(now, rng, packets, Origin::AsSent, &mut sealing.batch);
+        sealing.places.note(packets);
+        sealing
     }
 
     /// The last of the three steps: gives one verdict for each packet. All packets are dropped if they are not those that
@@ -131,12 +132,14 @@ impl Datapath {
         verdicts: &mut [Outbound],
         origin: Origin,
     ) {
-        let mut batch = self.frame(now, rng, packets, origin);
+        let mut batch = Batch::new();
+        self.frame(now, rng, packets, origin, &mut batch);
         batch.seal(packets);
         self.conclude(now, packets, &batch.steps, verdicts);
     }
 
-    /// Everything up to the encryption with the last SA of each packet.
+    /// Everything up to the encryption with the last SA of each packet. A batch is filled where it lies: to move one costs as
+    /// much as a packet.
     #[inline]
     fn frame(
         &mut self,
@@ -144,8 +147,9 @@ impl Datapath {
         rng: &mut dyn Rng,
         packets: &mut [Packet<'_>],
         origin: Origin,
-    ) -> Batch {
-        let mut batch = Batch::of(packets.len());
+        batch: &mut Batch,
+    ) {
+        batch.expect(packets.len());
         let mut levels = 1;
         for (packet, step) in packets.iter_mut().zip(&mut batch.steps) {
             self.first_step(now, packet, origin, step);
@@ -154,9 +158,8 @@ impl Datapath {
             }
         }
         for level in 0..levels {
-            self.frame_level(now, rng, level, packets, &mut batch);
+            self.frame_level(now, rng, level, packets, batch);
         }
-        batch
     }
 
     /// Applies the SAs at one level of the packets' bundles.

@@ -11,9 +11,16 @@ pub(crate) struct Places(ArrayVec<Place, RUN>);
 type Place = (usize, usize);
 
 impl Places {
-    /// Those of the first [`RUN`] packets.
-    pub(crate) fn of(packets: &[Packet<'_>]) -> Self {
-        Self(packets.iter().take(RUN).map(place).collect())
+    /// None yet.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self(ArrayVec::new())
+    }
+
+    /// Adds those of the first [`RUN`] packets.
+    #[inline]
+    pub(crate) fn note(&mut self, packets: &[Packet<'_>]) {
+        self.0.extend(packets.iter().take(RUN).map(place));
     }
 
     /// Whether these are the packets, all of them, in the same order.

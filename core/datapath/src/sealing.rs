@@ -26,6 +26,11 @@ pub struct Sealing {
 }
 
 impl Sealing {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { batch: Batch::new(), places: Places::new() }
+    }
+
     /// Encrypts the packets and adds their ICVs, on any thread. `packets` are those that the batch began with, where they
     /// were then; others are left untouched.
     pub fn seal(&mut self, packets: &mut [Packet<'_>]) {
@@ -72,13 +77,18 @@ pub(crate) struct Hop {
 }
 
 impl Batch {
+    /// Empty.
     #[inline]
-    pub(crate) fn of(packets: usize) -> Self {
-        let mut batch = Self { steps: ArrayVec::new(), runs: ArrayVec::new() };
+    pub(crate) fn new() -> Self {
+        Self { steps: ArrayVec::new(), runs: ArrayVec::new() }
+    }
+
+    /// Makes room for so many packets, at most [`RUN`].
+    #[inline]
+    pub(crate) fn expect(&mut self, packets: usize) {
         for _ in 0..packets.min(RUN) {
-            batch.steps.push(Step::NEW);
+            self.steps.push(Step::NEW);
         }
-        batch
     }
 
     #[inline]

@@ -34,3 +34,9 @@ pub use host::Routes;
 pub use housekeeping::housekeeping;
 pub use names::Named;
 pub use notice::{InstallError, Notice, PolicyChange};
+
+/// An endpoint may change threads, for example behind a lock that several of them take.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Endpoint>();
+};

@@ -17,7 +17,8 @@ use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertifica
 use casemate_pki::DnPattern;
 use own::OwnCerts;
 use peer::Judge;
-use std::sync::{Mutex, PoisonError};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
@@ -29,6 +30,12 @@ pub struct Keyring {
     /// Why peers were not trusted, for the log.
     refusals: Mutex<Vec<String>>,
 }
+
+/// A gateway's IKE may run on another thread than what loaded the keys.
+const _: () = {
+    const fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<Keyring>();
+};
 
 /// More than anybody reads between two looks.
 const MAX_REFUSALS: usize = 64;
@@ -53,7 +60,12 @@ impl Keyring {
 
     /// Why certificates were refused since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
-        std::mem::take(&mut *self.refusals.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut self.refusals())
+    }
+
+    /// A refusal is a whole line or none, so a thread that panicked has left no half one.
+    fn refusals(&self) -> MutexGuard<'_, Vec<String>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn judge(&self, connection: &Connection) -> Option<&Judge> {
@@ -98,7 +110,7 @@ impl Credentials for Keyring {
     ) -> Result<PublicKey, NotTrusted> {
         let judge = self.judge(connection).ok_or(NotTrusted)?;
         judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
-            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refusals = self.refusals();
             if refusals.len() < MAX_REFUSALS {
                 refusals.push(format!("{}: certificate of {}: {why}", connection.name, shown.id));
             }

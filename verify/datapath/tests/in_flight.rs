@@ -1,0 +1,373 @@
+//! Batches in flight: begun in order, sealed and opened by whoever has time, finished in order.
+// Helpers outside #[test] functions: a broken expectation is meant to stop the test.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)]
+
+use casemate_crypto::{MacAlg, MacKind};
+use casemate_datapath::{
+    Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Opening, Outbound, RUN, SaPath, Sealing, TAIL_ROOM,
+};
+use casemate_datapath_tests::{Ends, Link, LinkSpec, NotRandom, PROVIDERS, packets, suites};
+use casemate_sa::{Bounds, Instant, Lifetime, Mode, UdpEncap};
+use casemate_wire::packet::Packet;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::thread;
+
+const NOW: Instant = Instant::from_secs(1);
+
+/// Packets of a batch in buffers that stay where they are.
+struct Buffers(Vec<(Vec<u8>, usize, usize)>);
+
+impl Buffers {
+    fn new(packets: &[Vec<u8>]) -> Self {
+        let buffer = |packet: &Vec<u8>| {
+            let mut buffer = vec![0xEE; HEAD_ROOM + packet.len() + TAIL_ROOM];
+            buffer[HEAD_ROOM..HEAD_ROOM + packet.len()].copy_from_slice(packet);
+            (buffer, HEAD_ROOM, packet.len())
+        };
+        Self(packets.iter().map(buffer).collect())
+    }
+
+    /// Lends the packets for one step.
+    fn lend<T>(&mut self, step: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
+        let lent = self.0.iter_mut().map(|(buffer, at, len)| Packet::new(buffer, *at, *len).unwrap());
+        let mut packets: Vec<Packet<'_>> = lent.collect();
+        let answer = step(&mut packets);
+        let kept: Vec<_> = packets.iter().map(|packet| (packet.head_room(), packet.len())).collect();
+        for ((_, at, len), kept) in self.0.iter_mut().zip(kept) {
+            (*at, *len) = kept;
+        }
+        answer
+    }
+
+    fn bytes(&self) -> Vec<Vec<u8>> {
+        self.0.iter().map(|(buffer, at, len)| buffer[*at..*at + *len].to_vec()).collect()
+    }
+}
+
+/// A batch on its way out.
+struct Leaving(Buffers, Sealing);
+
+impl Leaving {
+    fn begin(dp: &mut Datapath, rng: &mut NotRandom, packets: &[Vec<u8>]) -> Self {
+        let mut buffers = Buffers::new(packets);
+        let sealing = buffers.lend(|packets| dp.begin_outbound(NOW, rng, packets));
+        Self(buffers, sealing)
+    }
+
+    fn seal(&mut self) {
+        let Self(buffers, sealing) = self;
+        buffers.lend(|packets| sealing.seal(packets));
+    }
+
+    fn finish(self, dp: &mut Datapath) -> Vec<(Outbound, Vec<u8>)> {
+        let Self(mut buffers, sealing) = self;
+        let mut verdicts = vec![Outbound::Bypass; buffers.0.len()];
+        buffers.lend(|packets| dp.finish_outbound(NOW, packets, sealing, &mut verdicts));
+        verdicts.into_iter().zip(buffers.bytes()).collect()
+    }
+}
+
+/// A batch on its way in.
+struct Coming(Buffers, Opening);
+
+impl Coming {
+    fn begin(dp: &mut Datapath, packets: &[Vec<u8>]) -> Self {
+        let mut buffers = Buffers::new(packets);
+        let opening = buffers.lend(|packets| dp.begin_inbound(NOW, packets));
+        Self(buffers, opening)
+    }
+
+    fn open(&mut self) {
+        let Self(buffers, opening) = self;
+        buffers.lend(|packets| opening.open(packets));
+    }
+
+    fn finish(self, dp: &mut Datapath) -> Vec<(Inbound, Vec<u8>)> {
+        let Self(mut buffers, opening) = self;
+        let mut verdicts = vec![Inbound::Reassemble; buffers.0.len()];
+        buffers.lend(|packets| dp.finish_inbound(NOW, packets, opening, &mut verdicts));
+        verdicts.into_iter().zip(buffers.bytes()).collect()
+    }
+}
+
+fn gcm_tunnel() -> LinkSpec {
+    LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1))
+}
+
+/// Kinds of links: suites, modes, encapsulation and bundles.
+fn kinds() -> Vec<LinkSpec> {
+    let ah = suites::ah(MacAlg::standard(MacKind::HmacSha256), 9);
+    let cbc = suites::esp(suites::cbc_sha1(), 1);
+    let mut extended = LinkSpec::single(Ends::tunnel(6, 4), Mode::Tunnel, cbc.clone());
+    (extended.esn, extended.encap, extended.last_seq) = (true, true, u64::from(u32::MAX) - 20);
+    let transport = LinkSpec::single(Ends::transport(6), Mode::Transport, cbc);
+    let signed = LinkSpec::single(Ends::transport(4), Mode::Transport, ah.clone());
+    let mut bundle = gcm_tunnel();
+    bundle.layers.push((Mode::Transport, ah.clone()));
+    let mut twice = LinkSpec::single(Ends::transport(4), Mode::Transport, ah);
+    twice.layers.push((Mode::Transport, suites::esp(suites::gcm(), 3)));
+    vec![gcm_tunnel(), extended, transport, signed, bundle, twice]
+}
+
+/// `count` packets from `a` to `b`, all different; every seventh is not for the tunnel, every eleventh is no packet.
+fn traffic(spec: &LinkSpec, first: usize, count: usize) -> Vec<Vec<u8>> {
+    let (a, b) = spec.ends.inner;
+    let packet = |n: usize| {
+        let payload: Vec<u8> = (0..n % 90).map(|i| (i + n) as u8).collect();
+        match n {
+            n if n % 11 == 10 => vec![0xF0; 30],
+            n if n % 7 == 6 => packets::udp(b, a, (1, n as u16), &payload, false),
+            n => packets::udp(a, b, (n as u16, 2), &payload, false),
+        }
+    };
+    (first..first + count).map(packet).collect()
+}
+
+/// `count` packets from `a` to `b`, all for the tunnel.
+fn plain(spec: &LinkSpec, count: usize) -> Vec<Vec<u8>> {
+    let (a, b) = spec.ends.inner;
+    (0..count).map(|n| packets::udp(a, b, (n as u16, 2), &[n as u8; 40], false)).collect()
+}
+
+/// `count` packets of a link as they come to `b`.
+fn wire(link: &mut Link, spec: &LinkSpec, count: usize) -> Vec<Vec<u8>> {
+    plain(spec, count).iter().map(|packet| link.a.send(packet).wire()).collect()
+}
+
+fn delivered(answers: &[(Inbound, Vec<u8>)]) -> usize {
+    answers.iter().filter(|(verdict, _)| matches!(verdict, Inbound::Deliver(_))).count()
+}
+
+fn sent(answers: &[(Outbound, Vec<u8>)]) -> usize {
+    answers.iter().filter(|(verdict, _)| matches!(verdict, Outbound::Send(_))).count()
+}
+
+fn all_dropped<V: Copy + PartialEq + std::fmt::Debug>(answers: &[(V, Vec<u8>)], verdict: V) {
+    assert!(!answers.is_empty());
+    answers.iter().for_each(|(got, _)| assert_eq!(*got, verdict));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// However many batches are in flight, and in whatever order they are worked on: verdicts, bytes and counters are those
+    /// of the road in one piece.
+    #[test]
+    fn nothing_tells_the_roads_apart(
+        kind in 0..6usize,
+        sizes in prop::collection::vec(1..=RUN, 1..12),
+        depth in 1..5usize,
+        backwards in any::<bool>(),
+    ) {
+        let spec = &kinds()[kind];
+        let (mut whole, mut parts) = (spec.build(), spec.build());
+        let (mut rng, mut other_rng) = (NotRandom::default(), NotRandom::default());
+        let mut first = 0;
+        let batches: Vec<Vec<Vec<u8>>> = sizes.iter().map(|&size| {
+            first += size;
+            traffic(spec, first - size, size)
+        }).collect();
+        for batches in batches.chunks(depth) {
+            let mut expected = VecDeque::new();
+            for batch in batches {
+                let mut buffers = Buffers::new(batch);
+                let mut verdicts = vec![Outbound::Bypass; batch.len()];
+                buffers.lend(|packets| whole.a.dp.outbound(NOW, &mut rng, packets, &mut verdicts));
+                expected.push_back(verdicts.into_iter().zip(buffers.bytes()).collect::<Vec<_>>());
+            }
+            let mut flying: Vec<Leaving> =
+                batches.iter().map(|batch| Leaving::begin(&mut parts.a.dp, &mut other_rng, batch)).collect();
+            in_turn(&mut flying, backwards, Leaving::seal);
+            let mut arriving = Vec::new();
+            for batch in flying {
+                let answers = batch.finish(&mut parts.a.dp);
+                prop_assert_eq!(&answers, &expected.pop_front().unwrap());
+                arriving.push(answers.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>());
+            }
+            let mut expected = VecDeque::new();
+            for batch in &arriving {
+                let mut buffers = Buffers::new(batch);
+                let mut verdicts = vec![Inbound::Reassemble; batch.len()];
+                buffers.lend(|packets| whole.b.dp.inbound(NOW, packets, &mut verdicts));
+                expected.push_back(verdicts.into_iter().zip(buffers.bytes()).collect::<Vec<_>>());
+            }
+            let mut flying: Vec<Coming> =
+                arriving.iter().map(|batch| Coming::begin(&mut parts.b.dp, batch)).collect();
+            in_turn(&mut flying, backwards, Coming::open);
+            for batch in flying {
+                let answers = batch.finish(&mut parts.b.dp);
+                prop_assert_eq!(answers, expected.pop_front().unwrap());
+            }
+        }
+        for (whole, parts) in [(&whole.a.dp, &parts.a.dp), (&whole.b.dp, &parts.b.dp)] {
+            for &reason in DropReason::ALL {
+                prop_assert_eq!(whole.drops().get(reason), parts.drops().get(reason), "{}", reason);
+            }
+            let states = |dp: &Datapath| dp.sas().map(|sa| (sa.seq, sa.meter.packets, sa.window)).collect::<Vec<_>>();
+            prop_assert_eq!(states(whole), states(parts));
+        }
+    }
+}
+
+fn in_turn<T>(all: &mut [T], backwards: bool, work: fn(&mut T)) {
+    match backwards {
+        true => all.iter_mut().rev().for_each(work),
+        false => all.iter_mut().for_each(work),
+    }
+}
+
+#[test]
+fn two_threads_work_for_one_sa() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let mut rng = NotRandom::default();
+    let traffic = plain(&spec, RUN);
+    for _ in 0..20 {
+        let mut flying = [(); 2].map(|()| Leaving::begin(&mut link.a.dp, &mut rng, &traffic));
+        thread::scope(|scope| {
+            flying.iter_mut().for_each(|batch| drop(scope.spawn(|| batch.seal())));
+        });
+        let sealed = flying.map(|batch| batch.finish(&mut link.a.dp));
+        let arriving = sealed.map(|batch| batch.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>());
+        let mut flying = arriving.map(|batch| Coming::begin(&mut link.b.dp, &batch));
+        thread::scope(|scope| {
+            flying.iter_mut().for_each(|batch| drop(scope.spawn(|| batch.open())));
+        });
+        for batch in flying {
+            let answers = batch.finish(&mut link.b.dp);
+            assert_eq!(delivered(&answers), RUN);
+            assert!(answers.into_iter().map(|(_, bytes)| bytes).eq(traffic.iter().cloned()));
+        }
+    }
+    assert_eq!(link.b.dp.drops().get(DropReason::Replay), 0);
+}
+
+#[test]
+fn a_number_in_two_batches_in_flight_is_accepted_once() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let wire = wire(&mut link, &spec, 8);
+    let mut flying = [(); 2].map(|()| Coming::begin(&mut link.b.dp, &wire));
+    flying.iter_mut().rev().for_each(Coming::open);
+    let [one, two] = flying.map(|batch| batch.finish(&mut link.b.dp));
+    assert_eq!(delivered(&one), 8);
+    all_dropped(&two, Inbound::Drop(DropReason::Replay));
+}
+
+#[test]
+fn a_forged_packet_is_the_only_one_that_is_dropped() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let mut batches = [wire(&mut link, &spec, 8), wire(&mut link, &spec, 8)];
+    *batches[0][3].last_mut().unwrap() ^= 1;
+    let mut flying = batches.map(|batch| Coming::begin(&mut link.b.dp, &batch));
+    flying.iter_mut().for_each(Coming::open);
+    let [one, two] = flying.map(|batch| batch.finish(&mut link.b.dp));
+    assert_eq!(one[3].0, Inbound::Drop(DropReason::IcvMismatch));
+    assert_eq!((delivered(&one), delivered(&two)), (7, 8));
+}
+
+#[test]
+fn what_was_not_sealed_or_opened_is_dropped() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let unsealed = Leaving::begin(&mut link.a.dp, &mut NotRandom::default(), &plain(&spec, 3));
+    all_dropped(&unsealed.finish(&mut link.a.dp), Outbound::Drop(DropReason::CryptoFailed));
+    let wire = wire(&mut link, &spec, 3);
+    let unopened = Coming::begin(&mut link.b.dp, &wire);
+    all_dropped(&unopened.finish(&mut link.b.dp), Inbound::Drop(DropReason::CryptoFailed));
+    // Nobody has proved these numbers, so they are still new.
+    let mut again = Coming::begin(&mut link.b.dp, &wire);
+    again.open();
+    assert_eq!(delivered(&again.finish(&mut link.b.dp)), 3);
+    assert_eq!(link.a.dp.drops().get(DropReason::CryptoFailed), 3);
+    assert_eq!(link.b.dp.drops().get(DropReason::CryptoFailed), 3);
+}
+
+#[test]
+fn packets_of_another_batch_are_dropped() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let mut rng = NotRandom::default();
+    let dropped = Outbound::Drop(DropReason::CryptoFailed);
+    let mut begin = || [(); 2].map(|()| Leaving::begin(&mut link.a.dp, &mut rng, &plain(&spec, 3)));
+    let ([one, mut two], [mut three, mut four], mut five) = (begin(), begin(), begin());
+    // Sealed with the packets of another: nothing happens to them.
+    let (mut swapped, clear) = (Leaving(two.0, one.1), one.0);
+    swapped.seal();
+    two = Leaving(swapped.0, two.1);
+    all_dropped(&two.finish(&mut link.a.dp), dropped);
+    all_dropped(&Leaving(clear, swapped.1).finish(&mut link.a.dp), dropped);
+    // Finished with the packets of another, and in another order.
+    three.seal();
+    four.seal();
+    all_dropped(&Leaving(three.0, four.1).finish(&mut link.a.dp), dropped);
+    five[0].seal();
+    five[0].0.0.reverse();
+    let [five, mut six] = five;
+    all_dropped(&five.finish(&mut link.a.dp), dropped);
+    // One packet less.
+    six.seal();
+    six.0.0.pop();
+    all_dropped(&six.finish(&mut link.a.dp), dropped);
+
+    let wire = [(); 2].map(|()| wire(&mut link, &spec, 3));
+    let mut coming = wire.map(|wire| Coming::begin(&mut link.b.dp, &wire));
+    coming.iter_mut().for_each(Coming::open);
+    let [mut one, mut two] = coming;
+    std::mem::swap(&mut one.0.0[1], &mut two.0.0[1]);
+    all_dropped(&one.finish(&mut link.b.dp), Inbound::Drop(DropReason::CryptoFailed));
+    all_dropped(&two.finish(&mut link.b.dp), Inbound::Drop(DropReason::CryptoFailed));
+}
+
+#[test]
+fn an_sa_may_be_removed_meanwhile() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let mut leaving = Leaving::begin(&mut link.a.dp, &mut NotRandom::default(), &plain(&spec, 3));
+    assert!(link.a.dp.remove_sa(link.a_out[0]));
+    leaving.seal();
+    let sealed = leaving.finish(&mut link.a.dp);
+    assert_eq!(sent(&sealed), 3, "they were under way already");
+
+    let wire: Vec<Vec<u8>> = sealed.into_iter().map(|(_, bytes)| bytes).collect();
+    let mut coming = Coming::begin(&mut link.b.dp, &wire);
+    let inbound = |dp: &Datapath| dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    let old = inbound(&link.b.dp);
+    assert!(link.b.dp.remove_sa(old));
+    // Another SA in the same place, which must not be taken for it.
+    link.b.dp.add_sa(&spec.params(0, true), Direction::Inbound, &PROVIDERS, NOW).unwrap();
+    coming.open();
+    all_dropped(&coming.finish(&mut link.b.dp), Inbound::Drop(DropReason::NoSa));
+    let state = link.b.dp.sas().find(|sa| sa.id == inbound(&link.b.dp)).unwrap();
+    assert_ne!(state.id, old);
+    assert_eq!((state.seq, state.meter.packets), (0, 0), "the successor has nothing to do with them");
+}
+
+#[test]
+fn an_sa_may_be_moved_meanwhile() {
+    let mut spec = gcm_tunnel();
+    spec.encap = true;
+    let mut link = spec.build();
+    let mut rng = NotRandom::default();
+    let mut leaving = Leaving::begin(&mut link.a.dp, &mut rng, &plain(&spec, 1));
+    let encap = Some(UdpEncap { src_port: 4500, dst_port: 777 });
+    let path = SaPath { src: spec.ends.outer.0, dst: [203, 0, 113, 9].into(), encap };
+    assert!(link.a.dp.move_sa(link.a_out[0], path));
+    leaving.seal();
+    let before = leaving.finish(&mut link.a.dp);
+    assert_eq!((&before[0].1[16..20], &before[0].1[22..24]), (&[192, 0, 2, 2][..], &[0x11, 0x94][..]));
+}
+
+#[test]
+fn a_lifetime_is_exceeded_by_nothing() {
+    let mut spec = gcm_tunnel();
+    spec.lifetime = Lifetime { hard: Bounds { packets: Some(5), ..Bounds::NONE }, ..Lifetime::UNBOUNDED };
+    let mut link = spec.build();
+    let mut rng = NotRandom::default();
+    let mut flying = [(); 2].map(|()| Leaving::begin(&mut link.a.dp, &mut rng, &plain(&spec, 4)));
+    flying.iter_mut().for_each(Leaving::seal);
+    let [one, two] = flying.map(|batch| batch.finish(&mut link.a.dp));
+    assert_eq!((sent(&one), sent(&two)), (4, 1));
+}
