@@ -8,7 +8,9 @@ mod entry;
 mod exit;
 mod home;
 mod keepalive;
+mod ordered;
 mod parts;
+mod source;
 mod wait;
 
 use crate::buffers::Buffers;
@@ -21,7 +23,6 @@ use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
-use arrayvec::ArrayVec;
 use casemate::{Endpoint, Notice};
 use casemate_datapath::reassembly::Reassembler;
 use casemate_datapath::{Direction, DropReason, Outbound, SaId};
@@ -36,6 +37,8 @@ use exit::Exit;
 pub use home::Home;
 use keepalive::Keepalives;
 pub use parts::{Attendant, Parts};
+pub use source::Scheduling;
+use source::Source;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -49,6 +52,7 @@ pub struct Engine {
     exit: Exit,
     entry: Entry,
     tun: Tun,
+    source: Source,
     live: Live,
     receivers: Vec<Receiver>,
     /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
@@ -66,7 +70,7 @@ impl Engine {
     /// Opens the sockets that the SAs and IKE need.
     pub fn new(parts: Parts) -> Result<Self, Error> {
         let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
-        let Parts { limits, tun, live, mark, sas, dummies, ledger, signals, .. } = parts;
+        let Parts { limits, tun, scheduling, live, mark, sas, dummies, ledger, signals, .. } = parts;
         let _sinks = Sinks::open()?;
         let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
@@ -100,6 +104,7 @@ impl Engine {
             keepalives: Keepalives::new(&sas),
             dummies: dummies.and_then(Dummies::new),
             buffers: Buffers::new(),
+            source: Source::new(scheduling, &tun, rng.secret_u64())?,
             last_tick: Instant::ZERO,
             home: Home::new(endpoint, (rng, clock, mark), providers, credentials),
             tun,
@@ -124,6 +129,7 @@ impl Engine {
                 return Ok(());
             }
             if next() {
+                self.home.queues = self.source.counters();
                 attendant.attend(&mut self.home);
             }
             if next() {
@@ -190,17 +196,13 @@ impl Engine {
 
     /// Takes a batch from the TUN interface and sends what becomes of it.
     fn outbound_round(&mut self, now: Instant) -> Result<(), Error> {
-        let Self { home, buffers, exit, tun, .. } = self;
+        let Self { home, buffers, exit, tun, source, .. } = self;
         let Home { endpoint, rng, .. } = home;
         let datapath = endpoint.datapath_mut();
-        let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
-        for buffer in buffers.slices() {
-            match tun.receive(buffer) {
-                Ok(Some(len)) => lens.push(len),
-                Ok(None) => break,
-                Err(error) => return Err(Error::new(format!("TUN interface {}", tun.name()), error)),
-            }
-        }
+        let mut dropped = |reason, packet: &[u8]| datapath.note_drop(now, reason, packet);
+        let lens = source
+            .fill(tun, buffers, now, &mut dropped)
+            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
         let mut packets = buffers.packets(&lens);
         exit.prepare(&mut packets);
         let mut verdicts = [Outbound::Bypass; BATCH];
