@@ -63,6 +63,11 @@ impl Buffers {
         self.places.is_empty()
     }
 
+    /// Whether there is no room for another one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.is_full()
+    }
+
     /// The packets, where they stood when they were held or [settled](Self::settle) last.
     #[inline]
     pub(crate) fn packets(&mut self) -> ArrayVec<Packet<'_>, BATCH> {

@@ -26,13 +26,14 @@ pub mod rng;
 pub mod route;
 pub mod setup;
 pub mod signal;
+mod steer;
 mod sys;
 pub mod tap;
 mod train;
 pub mod tun;
 pub mod udp;
 
-pub use engine::{Attendant, DummyTraffic, Engine, Home, Parts};
+pub use engine::{Attendant, DummyTraffic, Engine, Home, Parts, Scheduling};
 pub use error::Error;
 
 /// The most packets that are under way at once: three super-packets of TCP, so that the trains cut from them are full.

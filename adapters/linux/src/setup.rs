@@ -15,6 +15,7 @@ use crate::route::{Numbers, Route, Rule};
 use crate::tun::Tun;
 use crate::{Error, nft};
 use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_sched::Classifier;
 use scheme::Scheme;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,6 +41,8 @@ pub struct Wanted<'a> {
     pub encap_ports: &'a [u16],
     /// The other ends of the SAs.
     pub peers: &'a [IpAddr],
+    /// Which packets have a queue of their own at the TUN interface; without it there is one for all.
+    pub classifier: Option<&'a Classifier>,
 }
 
 /// One change.
@@ -51,6 +54,8 @@ pub enum Change {
         name: String,
         /// Its MTU.
         mtu: usize,
+        /// Whether each class has a queue.
+        has_queues: bool,
     },
     /// A kernel parameter.
     Sysctl {
@@ -75,8 +80,9 @@ pub enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tun { name, mtu } => {
-                write!(f, "ip tuntap add dev {name} mode tun\nip link set dev {name} mtu {mtu} up")
+            Self::Tun { name, mtu, has_queues } => {
+                let queues = if *has_queues { " multi_queue" } else { "" };
+                write!(f, "ip tuntap add dev {name} mode tun{queues}\nip link set dev {name} mtu {mtu} up")
             }
             Self::Sysctl { name, value } => write!(f, "sysctl -w {}={value}", name.replace('/', ".")),
             Self::Guard { script, .. } => write!(f, "nft -f - <<'END'\n{script}END"),
@@ -92,20 +98,25 @@ pub struct Plan {
     changes: Vec<Change>,
     numbers: Numbers,
     scheme: Scheme,
+    classifier: Option<Classifier>,
 }
 
 impl Plan {
     /// Works out what is needed, looking at the system but changing nothing.
     pub fn new(wanted: &Wanted<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
         let scheme = Scheme::new(wanted, netlink.addresses()?);
-        let mut changes = vec![Change::Tun { name: wanted.tun.into(), mtu: wanted.tun_mtu }];
+        let mut changes = vec![Change::Tun {
+            name: wanted.tun.into(),
+            mtu: wanted.tun_mtu,
+            has_queues: wanted.classifier.is_some(),
+        }];
         changes.extend(loosened(wanted, &scheme.ways, netlink)?);
         changes.push(Change::Guard { tun: wanted.tun.into(), script: scheme.guard.script() });
         changes.extend(scheme.routes(wanted.numbers.table).map(Change::Route));
         // The rules come last: they switch the traffic over when everything else stands.
         let needed = [true, false].into_iter().filter(|v4| scheme.ways.leads_in(*v4));
         changes.extend(needed.map(|v4| Change::Rule(Rule { v4, numbers: wanted.numbers })));
-        Ok(Self { changes, numbers: wanted.numbers, scheme })
+        Ok(Self { changes, numbers: wanted.numbers, scheme, classifier: wanted.classifier.cloned() })
     }
 
     /// The changes.
@@ -113,7 +124,7 @@ impl Plan {
         &self.changes
     }
 
-    /// Makes the changes. What is not guarded against clear text is told to `warn`.
+    /// Makes the changes. What is not guarded against clear text, and queues that are not to be had, are told to `warn`.
     pub fn apply(
         &self,
         journal: &mut Journal,
@@ -122,7 +133,7 @@ impl Plan {
     ) -> Result<Tun, Error> {
         let (name, mtu) = self.tun().ok_or_else(|| Error::other("plan", "it has no TUN interface"))?;
         journal.note(Undo::Routes { table: self.numbers.table, tun: name.into() })?;
-        let tun = Tun::create(name, mtu, netlink)?;
+        let tun = self.make_tun(name, mtu, netlink, warn)?;
         for change in &self.changes {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
@@ -147,9 +158,28 @@ impl Plan {
         Ok(tun)
     }
 
+    /// The interface; with a queue for each class if that is wanted and the kernel gives it.
+    fn make_tun(
+        &self,
+        name: &str,
+        mtu: usize,
+        netlink: &mut Netlink,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Tun, Error> {
+        let Some(classifier) = &self.classifier else { return Tun::create(name, mtu, netlink) };
+        Tun::create_sorted(name, mtu, classifier, netlink).or_else(|error| {
+            let tun = Tun::create(name, mtu, netlink)?;
+            warn(format!(
+                "all classes share one queue of the kernel, which drops from all of them alike when more comes than can be \
+                 protected ({error})"
+            ));
+            Ok(tun)
+        })
+    }
+
     fn tun(&self) -> Option<(&str, usize)> {
         self.changes.iter().find_map(|change| match change {
-            Change::Tun { name, mtu } => Some((name.as_str(), *mtu)),
+            Change::Tun { name, mtu, .. } => Some((name.as_str(), *mtu)),
             _ => None,
         })
     }

@@ -1,51 +1,74 @@
 //! A TUN interface: the door between the host's own IP stack and the data path.
 //!
 //! Whole IP packets, non-blocking. The kernel's TCP and UDP hand over many segments as one packet, and take them so
-//! (`offload`); what comes out of [`Tun::receive`] are single packets. The interface belongs to the process: when the process ends,
-//! however it ends, the kernel removes it with every route that leads into it.
+//! (`offload`). The interface belongs to the process: when the process ends, however it ends, the kernel removes it with every
+//! route that leads into it.
 
 use crate::netlink::Netlink;
-use crate::offload::{Cutter, HEADER_LEN, Run, VnetHeader};
-use crate::{BATCH, Error, sys};
+use crate::offload::{HEADER_LEN, Run, VnetHeader};
+use crate::{BATCH, Error, steer, sys};
 use arrayvec::ArrayVec;
+use casemate_sched::{Class, Classifier};
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// An open TUN interface, and what comes out of it.
+/// An open TUN interface.
 #[derive(Debug)]
 pub struct Tun {
-    file: Arc<File>,
+    /// The one that there always is.
+    door: Queue,
+    others: Vec<Queue>,
     name: String,
     index: u32,
-    cutter: Cutter,
 }
 
-/// What goes into it: packets for the host. Any thread may hold one.
+/// Packets that the host sends wait in a queue.
 #[derive(Debug)]
-pub(crate) struct TunWriter(Arc<File>);
+pub(crate) struct Queue(File);
+
+/// The way of packets to the host. Any thread may use it.
+#[derive(Debug)]
+pub(crate) struct TunWriter(File);
 
 impl Tun {
     /// Makes the interface `name`, gives it this MTU and switches it on.
     pub fn create(name: &str, mtu: usize, netlink: &mut Netlink) -> Result<Self, Error> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(CLONE_DEVICE)
-            .map_err(|error| Error::new(CLONE_DEVICE, error))?;
-        let failed = |error| Error::new(format!("TUN interface {name}"), error);
-        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        sys::tun_set_iff(file.as_fd(), name, flags).map_err(failed)?;
-        set_offload(&file).map_err(failed)?;
+        let door = Queue::open(name, libc::IFF_TUN)?;
+        Self::finish(door, Vec::new(), (name, mtu), netlink)
+    }
+
+    /// The same with a queue for each [`Class`], in their order, into which the kernel puts packets as `classifier` says. Needs
+    /// CAP_BPF beside what other interfaces need, and Linux 4.16.
+    pub fn create_sorted(
+        name: &str,
+        mtu: usize,
+        classifier: &Classifier,
+        netlink: &mut Netlink,
+    ) -> Result<Self, Error> {
+        let failed = |error| Error::new(format!("queues for classes at TUN interface {name}"), error);
+        let program = steer::load(classifier).map_err(failed)?;
+        let open = || Queue::open(name, libc::IFF_TUN | libc::IFF_MULTI_QUEUE);
+        let door = open()?;
+        let others = Class::ALL.iter().skip(1).map(|_| open()).collect::<Result<_, _>>()?;
+        sys::tun_set_steering(door.as_fd(), program.as_fd()).map_err(failed)?;
+        Self::finish(door, others, (name, mtu), netlink)
+    }
+
+    fn finish(
+        door: Queue,
+        others: Vec<Queue>,
+        (name, mtu): (&str, usize),
+        netlink: &mut Netlink,
+    ) -> Result<Self, Error> {
+        set_offload(&door.0).map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
         let index = netlink.link(name)?.index;
         no_link_local(name);
         netlink.set_up(index, mtu)?;
-        Ok(Self { file: Arc::new(file), name: name.into(), index, cutter: Cutter::new() })
+        Ok(Self { door, others, name: name.into(), index })
     }
 
     /// Its name.
@@ -58,35 +81,20 @@ impl Tun {
         self.index
     }
 
-    /// Takes the next packet that the host sends; `None` if there is none. A packet that is not understood is taken as one of no bytes.
-    #[inline]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if let Some(len) = self.cutter.next(buffer) {
-            return Ok(Some(len));
-        }
-        match (&*self.file).read(self.cutter.space()) {
-            Ok(len) => Ok(Some(self.cutter.first(len, buffer).unwrap_or(0))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// The queue that there always is.
+    pub(crate) const fn door(&self) -> &Queue {
+        &self.door
     }
 
-    /// Whether [`receive`](Self::receive) has a packet, whatever the descriptor says.
-    #[inline]
-    pub(crate) fn has_more(&self) -> bool {
-        self.cutter.has_more()
+    /// Where what the host sends waits: one queue, or one for each class.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Queue> {
+        std::iter::once(&self.door).chain(&self.others)
     }
 
     /// The way into it.
-    pub(crate) fn writer(&self) -> TunWriter {
-        TunWriter(self.file.clone())
-    }
-}
-
-impl AsFd for Tun {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub(crate) fn writer(&self) -> Result<TunWriter, Error> {
+        let copy = self.door.0.try_clone();
+        copy.map(TunWriter).map_err(|error| Error::new(format!("TUN interface {}", self.name), error))
     }
 }
 
@@ -95,7 +103,7 @@ impl TunWriter {
     #[inline]
     pub(crate) fn deliver(&self, packet: &[u8]) -> io::Result<()> {
         let header = VnetHeader::default().emit();
-        (&*self.0).write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
+        (&self.0).write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
     }
 
     /// Hands the host the packets of a run.
@@ -107,7 +115,40 @@ impl TunWriter {
         let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
         parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
         parts.extend(run.payloads().map(IoSlice::new));
-        (&*self.0).write_vectored(&parts).map(drop)
+        (&self.0).write_vectored(&parts).map(drop)
+    }
+}
+
+impl Queue {
+    fn open(name: &str, kind: libc::c_int) -> Result<Self, Error> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(CLONE_DEVICE)
+            .map_err(|error| Error::new(CLONE_DEVICE, error))?;
+        sys::tun_set_iff(file.as_fd(), name, kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR)
+            .map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
+        Ok(Self(file))
+    }
+
+    /// Takes what comes next, a header ([`VnetHeader`]) and a packet that may stand for many; answers the length of both together. `None`
+    /// if there is nothing.
+    #[inline]
+    pub(crate) fn take(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.0).read(space) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -124,3 +165,6 @@ fn no_link_local(name: &str) {
     // Without IPv6 in the kernel there is no such file, and nothing to prevent.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), "1");
 }
+
+#[cfg(test)]
+mod tests;

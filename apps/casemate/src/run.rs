@@ -82,6 +82,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         inbound: &inbound,
         encap_ports: &encap_ports,
         peers: &peers,
+        classifier: None,
     };
     let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
     if args.dry_run {
@@ -116,6 +117,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         speaks_ike: false,
         limits,
         tun,
+        scheduling: None,
         live,
         mark: numbers.mark,
         sas: assembly.sas,

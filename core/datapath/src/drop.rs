@@ -107,6 +107,12 @@ drop_reasons! {
     SendFailed = "send-failed", counted, "none: an error of the operating system";
     /// The provider refused the packet.
     CryptoFailed = "crypto-failed", counted, "none: an error of the provider";
+    /// Its flow had its part of the room before the crypto engine already.
+    QueueFull = "queue-full", counted, "none: a bound of the scheduler";
+    /// It had waited too long before the crypto engine, in a queue that would not get shorter.
+    QueueLate = "queue-late", counted, "RFC 8289 section 5";
+    /// It was longer than what may wait before the crypto engine.
+    QueueTooLong = "queue-too-long", counted, "none: a bound of the scheduler";
 }
 
 impl DropReason {

@@ -61,7 +61,7 @@ impl Default for DscpTable {
 }
 
 /// From a packet to its class.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Classifier {
     rules: Box<[Rule]>,
     table: DscpTable,
@@ -72,6 +72,16 @@ impl Classifier {
     /// they should be few.
     pub fn new(rules: impl Into<Box<[Rule]>>, table: DscpTable) -> Self {
         Self { rules: rules.into(), table }
+    }
+
+    /// The rules, for a kernel or a card that can look at them too.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What decides where no rule does.
+    pub const fn table(&self) -> &DscpTable {
+        &self.table
     }
 
     /// The class of a packet. Of a protected packet that is what its outermost header says.

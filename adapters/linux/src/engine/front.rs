@@ -4,6 +4,7 @@ use super::batch::Batch;
 use super::common::Common;
 use super::dummies::Dummies;
 use super::keepalive::Keepalives;
+use super::source::Source;
 use super::{Attendant, Home, entry, exit};
 use crate::clock::Clock;
 use crate::counters::Ledger;
@@ -14,7 +15,6 @@ use crate::signal::{Signal, Signals};
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
-use arrayvec::ArrayVec;
 use casemate_sa::Instant;
 use std::io;
 use std::mem;
@@ -25,6 +25,7 @@ pub(super) struct Front {
     pub(super) batch: Box<Batch>,
     pub(super) clock: Clock,
     pub(super) tun: Tun,
+    pub(super) source: Source,
     pub(super) live: Live,
     pub(super) receivers: Vec<Receiver>,
     /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
@@ -51,7 +52,9 @@ impl Front {
                 return Ok(());
             }
             if next() {
-                attendant.attend(&mut common.home());
+                let mut home = common.home();
+                home.queues = self.source.counters();
+                attendant.attend(&mut home);
             }
             if next() {
                 common.notes.bell.silence();
@@ -95,17 +98,14 @@ impl Front {
 
     /// Takes a batch from the TUN interface and has it sent.
     fn outbound_round(&mut self, common: &Common) -> Result<(), Error> {
-        let Self { tun, batch, .. } = self;
-        let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
-        for buffer in batch.buffers.slices() {
-            match tun.receive(buffer) {
-                Ok(Some(len)) => lens.push(len),
-                Ok(None) => break,
-                Err(error) => return Err(Error::new(format!("TUN interface {}", tun.name()), error)),
-            }
-        }
-        batch.buffers.hold(&lens);
-        self.pass_on(common, lens.is_full(), exit::take);
+        let Self { tun, source, batch, .. } = self;
+        let Batch { buffers, now, .. } = &mut **batch;
+        let mut dropped = |reason, packet: &[u8]| common.note_drop(*now, reason, packet);
+        source
+            .fill(tun, buffers, *now, &mut dropped)
+            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
+        let has_more = source.has_more() || buffers.is_full();
+        self.pass_on(common, has_more, exit::take);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::rng::SystemRng;
 use casemate::{Endpoint, Means};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::Credentials;
+use casemate_sched::{Counters, PerClass};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,8 @@ pub struct Home {
     pub(super) rng: SystemRng,
     pub(super) clock: Clock,
     pub(super) routes: MarkedRoutes,
+    /// As they were when the attendant was called.
+    pub(super) queues: Option<PerClass<Counters>>,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -26,12 +29,17 @@ impl Home {
         providers: Vec<&'static dyn Provider>,
         credentials: Arc<dyn Credentials + Send + Sync>,
     ) -> Self {
-        Self { endpoint, rng, clock, routes: MarkedRoutes { mark }, providers, credentials }
+        Self { endpoint, rng, clock, routes: MarkedRoutes { mark }, queues: None, providers, credentials }
     }
 
     /// The endpoint, to look at.
     pub const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// What became of the packets of each class before they were protected; `None` without a scheduler.
+    pub const fn queues(&self) -> Option<&PerClass<Counters>> {
+        self.queues.as_ref()
     }
 
     /// The time.

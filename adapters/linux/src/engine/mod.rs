@@ -4,6 +4,8 @@
 //! is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
 //!
 //! ```text
+//!  source       what comes next out of the TUN interface                  source.rs, ordered.rs
+//!    |
 //!  front        reads a batch, reserves its numbers or finds its SAs     front.rs, chores.rs, wait.rs
 //!    |
 //!    |  alone, or by a helper while more waits to be read                crew.rs, batch.rs
@@ -28,7 +30,9 @@ mod exit;
 mod front;
 mod home;
 mod keepalive;
+mod ordered;
 mod parts;
+mod source;
 mod wait;
 
 use crate::Error;
@@ -52,6 +56,8 @@ use front::Front;
 pub use home::Home;
 use keepalive::Keepalives;
 pub use parts::{Attendant, Parts};
+pub use source::Scheduling;
+use source::Source;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
@@ -68,7 +74,7 @@ impl Engine {
     /// Opens the sockets that the SAs and IKE need.
     pub fn new(parts: Parts) -> Result<Self, Error> {
         let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
-        let Parts { limits, tun, live, mark, sas, dummies, ledger, signals, threads, .. } = parts;
+        let Parts { limits, tun, scheduling, live, mark, sas, dummies, ledger, signals, threads, .. } = parts;
         let _sinks = Sinks::open()?;
         let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
@@ -95,6 +101,7 @@ impl Engine {
         };
         let reassembler = || Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
         let idents = Idents::new(rng.secret_u64() as u32, sas.iter().any(signs_v4));
+        let source = Source::new(scheduling, &tun, rng.secret_u64())?;
         let bell = Bell::new().map_err(|error| Error::new("eventfd", error))?;
         let sender = Arc::new(Sender::open(mark)?);
         let exit = Exit::new(sender.clone(), (mark, &ports), reassembler())?;
@@ -103,11 +110,12 @@ impl Engine {
         let home = Home::new(endpoint, (rng, clock, mark), providers, credentials);
         let doors = (exit, Entry::new(reassembler()));
         Ok(Self {
-            common: Common::new(home, doors, tun.writer(), ours, (idents, bell)),
+            common: Common::new(home, doors, tun.writer()?, ours, (idents, bell)),
             front: Front {
                 batch: batch::Batch::new(),
                 clock,
                 tun,
+                source,
                 live,
                 receivers,
                 ports,

@@ -1,6 +1,6 @@
 //! What an engine is made from, and who looks after it.
 
-use super::{DummyTraffic, Home};
+use super::{DummyTraffic, Home, Scheduling};
 use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::rng::SystemRng;
@@ -50,6 +50,8 @@ pub struct Parts {
     pub limits: Limits,
     /// The TUN interface.
     pub tun: Tun,
+    /// How packets are put in order before they are protected; without it they keep theirs.
+    pub scheduling: Option<Scheduling>,
     /// What was changed in the system.
     pub live: Live,
     /// What our own packets carry.

@@ -12,9 +12,12 @@ use std::iter::repeat_n;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The most descriptors that an engine has: signals, attendant, bell, TUN, addresses, two receivers, two ports of IKE, and eight ports of
-/// two IP versions (`EncapPorts` of the data path).
+/// The most descriptors that an engine has: signals, attendant, bell, TUN, addresses, two receivers, two ports of IKE, eight ports of
+/// two IP versions (`EncapPorts` of the data path), and four more queues of the TUN interface.
 const MOST: usize = 32;
+
+/// Where the TUN interface stands among them.
+const TUN: usize = 3;
 
 /// What can be read, or was and is not taken out yet, in the order of [`Front::descriptors`].
 pub(super) type Ready = ArrayVec<bool, MOST>;
@@ -25,7 +28,7 @@ impl Front {
         Watch::over(self.descriptors(common, attendant)).map_err(|error| Error::new("epoll", error))
     }
 
-    /// Signals, attendant, bell, TUN, addresses, receivers, ports, ports of IKE.
+    /// Signals, attendant, bell, TUN, addresses, receivers, ports, ports of IKE, and the other queues of TUN.
     fn descriptors<'a>(
         &'a self,
         common: &'a Common,
@@ -35,20 +38,22 @@ impl Front {
             self.signals.as_fd(),
             attendant.wake(),
             common.notes.bell.as_fd(),
-            self.tun.as_fd(),
+            self.tun.door().as_fd(),
             self.live.as_fd(),
         ];
         let receivers = self.receivers.iter().map(AsFd::as_fd);
         let ports = self.ports.iter().chain(self.ike_ports()).map(AsFd::as_fd);
-        first.into_iter().chain(receivers).chain(ports).take(MOST)
+        let queues = self.tun.queues().skip(1).map(AsFd::as_fd);
+        first.into_iter().chain(receivers).chain(ports).chain(queues).take(MOST)
     }
 
     /// What has come and is not taken out yet, in the same order.
     fn left_over(&self) -> Ready {
-        let first = [false, false, false, self.tun.has_more(), false];
+        let first = [false, false, false, self.source.has_more(), false];
         let receivers = repeat_n(false, self.receivers.len());
         let ports = self.ports.iter().chain(self.ike_ports()).map(UdpPort::has_more);
-        first.into_iter().chain(receivers).chain(ports).take(MOST).collect()
+        let queues = self.tun.queues().skip(1).map(|_| false);
+        first.into_iter().chain(receivers).chain(ports).chain(queues).take(MOST).collect()
     }
 
     pub(super) fn ike_ports(&self) -> impl Iterator<Item = &UdpPort> {
@@ -61,14 +66,25 @@ impl Front {
         let timeout = if ready.contains(&true) { Duration::ZERO } else { self.patience(common) };
         if common.crew.has_waiting() {
             // Mostly more has come, and there is no time for what was given away.
-            watch.wait(&mut ready, Duration::ZERO).map_err(|error| Error::new("epoll", error))?;
+            self.look(watch, &mut ready, Duration::ZERO)?;
             if ready.contains(&true) {
                 return Ok(ready);
             }
             common.finish_waiting();
         }
-        watch.wait(&mut ready, timeout).map_err(|error| Error::new("epoll", error))?;
+        self.look(watch, &mut ready, timeout)?;
         Ok(ready)
+    }
+
+    /// Looks what can be read. All queues of the TUN interface are one.
+    fn look(&self, watch: &Watch, ready: &mut Ready, timeout: Duration) -> Result<(), Error> {
+        watch.wait(ready, timeout).map_err(|error| Error::new("epoll", error))?;
+        let queues = ready.len().saturating_sub(self.tun.queues().skip(1).count());
+        let any_queue = ready.iter().skip(queues).any(|ready| *ready);
+        if let Some(tun) = ready.get_mut(TUN) {
+            *tun |= any_queue;
+        }
+        Ok(())
     }
 
     /// How long there is nothing to do unless something comes.

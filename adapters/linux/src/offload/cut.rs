@@ -37,6 +37,11 @@ impl Cutter {
         &mut self.bytes
     }
 
+    /// The packet of the `len` bytes that the kernel wrote into [`space`](Self::space), uncut and without the header in front.
+    pub(crate) fn whole(&self, len: usize) -> Option<&[u8]> {
+        self.bytes.get(HEADER_LEN..len)
+    }
+
     /// Whether there is more of the last packet.
     pub(crate) fn has_more(&self) -> bool {
         self.rest.is_some()

@@ -44,7 +44,7 @@ pub struct Live {
 impl Live {
     /// What an applied plan has made.
     pub fn new(plan: Plan, tun: &Tun, journal: Journal, netlink: Netlink) -> Result<Self, Error> {
-        let Plan { changes, numbers, mut scheme } = plan;
+        let Plan { changes, numbers, mut scheme, .. } = plan;
         scheme.guard.settle();
         scheme.ways.take_touched();
         let (mut routes, mut rules) = (BTreeMap::new(), Vec::new());

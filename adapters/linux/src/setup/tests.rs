@@ -26,7 +26,16 @@ fn protect(src: Option<&str>) -> Action {
 
 fn wanted<'a>(outbound: &'a [(PolicyId, &'a Policy)]) -> Wanted<'a> {
     let (inbound, encap_ports, peers) = (&[][..], &[][..], &[][..]);
-    Wanted { tun: "tun5", tun_mtu: 1400, numbers: NUMBERS, outbound, inbound, encap_ports, peers }
+    Wanted {
+        tun: "tun5",
+        tun_mtu: 1400,
+        numbers: NUMBERS,
+        outbound,
+        inbound,
+        encap_ports,
+        peers,
+        classifier: None,
+    }
 }
 
 /// The policies in a table, by their names and in their order.
@@ -106,7 +115,7 @@ fn of_policies_for_one_destination_the_first_says_how() {
 fn every_change_is_shown_as_a_command() {
     let show = |change: Change| change.to_string();
     assert_eq!(
-        show(Change::Tun { name: "tun5".into(), mtu: 1400 }),
+        show(Change::Tun { name: "tun5".into(), mtu: 1400, has_queues: false }),
         "ip tuntap add dev tun5 mode tun\nip link set dev tun5 mtu 1400 up"
     );
     assert_eq!(

@@ -3,13 +3,17 @@
 //! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code of this crate.
 
 mod bell;
+mod bpf;
 mod message;
 mod tun;
 mod watch;
 
 pub(crate) use bell::Bell;
+pub(crate) use bpf::bpf_load;
+#[cfg(test)]
+pub(crate) use bpf::bpf_run;
 pub(crate) use message::{Meta, receive_batch, send_batch, send_from, send_train};
-pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload};
+pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
 pub(crate) use watch::Watch;
 
 use arrayvec::ArrayVec;

@@ -34,6 +34,14 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<(
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, ptr::from_ref(&len)) }).map(drop)
 }
 
+/// Lets a program choose the queue of each packet that a TUN interface hands over.
+pub(crate) fn tun_set_steering(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program = program.as_raw_fd();
+    // SAFETY: TUNSETSTEERINGEBPF reads one int, which lives for the whole call; the kernel keeps the program and not the descriptor.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETSTEERINGEBPF as _, ptr::from_ref(&program)) })
+        .map(drop)
+}
+
 /// Says what kinds of segments a TUN interface may hand over in one piece.
 pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, kinds: libc::c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes a number and touches no memory of ours.

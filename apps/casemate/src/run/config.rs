@@ -23,7 +23,7 @@ use casemate_linux::rng::SystemRng;
 use casemate_linux::route::Numbers;
 use casemate_linux::setup::{Live, Plan, Wanted};
 use casemate_linux::signal::Signals;
-use casemate_linux::{Engine, Parts};
+use casemate_linux::{Engine, Parts, Scheduling};
 use casemate_sa::Limits;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ pub(crate) struct Loaded {
     pub(crate) connections: Vec<Arc<Connection>>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) keyring: Keyring,
+    pub(crate) scheduling: Option<Scheduling>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -84,6 +85,7 @@ impl Source {
             connections: config.connections.into_iter().map(Arc::new).collect(),
             pools: config.pools,
             keyring,
+            scheduling: config.scheduling,
             warnings: config.warnings.iter().map(ToString::to_string).collect(),
         })
     }
@@ -107,6 +109,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         inbound: &[],
         encap_ports: &[IKE_PORT, natt_port],
         peers: &[],
+        classifier: loaded.scheduling.as_ref().map(|scheduling| &scheduling.classifier),
     };
     let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
     if args.dry_run {
@@ -142,6 +145,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         speaks_ike: true,
         limits,
         tun,
+        scheduling: loaded.scheduling.clone(),
         live,
         mark: numbers.mark,
         sas: Vec::new(),
@@ -157,7 +161,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         args.tun,
         numbers.table
     );
-    let mut steward = Steward::new(control, identity).with_source(source, keyring, tables);
+    let mut steward = Steward::new(control, identity).with_source(source, keyring, tables, loaded.scheduling);
     steward.apply(engine.home()).map_err(Failure::failed)?;
     engine.settle(&mut steward);
     println!("ready");

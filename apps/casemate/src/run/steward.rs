@@ -11,7 +11,7 @@ use crate::keyring::Keyring;
 use crate::status::{Identity, Snapshot};
 use casemate::{Endpoint, Notice};
 use casemate_ike::Event;
-use casemate_linux::{Attendant, Home};
+use casemate_linux::{Attendant, Home, Scheduling};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub(super) struct Steward {
     tables: Option<Tables>,
     /// Where the configuration comes from, and its keys; manual keys have none.
     source: Option<(Source, Arc<Keyring>)>,
+    /// As it was when the instance started.
+    scheduling: Option<Scheduling>,
 }
 
 impl Steward {
@@ -38,12 +40,19 @@ impl Steward {
             done: Vec::new(),
             tables: None,
             source: None,
+            scheduling: None,
         }
     }
 
     /// With a configuration that can be read again.
-    pub(super) fn with_source(self, source: Source, keyring: Arc<Keyring>, tables: Option<Tables>) -> Self {
-        Self { source: Some((source, keyring)), tables, ..self }
+    pub(super) fn with_source(
+        self,
+        source: Source,
+        keyring: Arc<Keyring>,
+        tables: Option<Tables>,
+        scheduling: Option<Scheduling>,
+    ) -> Self {
+        Self { source: Some((source, keyring)), tables, scheduling, ..self }
     }
 
     /// Puts what the configuration says now in the place of what it said.
@@ -53,6 +62,12 @@ impl Steward {
         };
         let loaded = source.load().map_err(|failure| failure.to_string())?;
         loaded.warnings.iter().for_each(|warning| self.log.note(&format!("warning: {warning}")));
+        if loaded.scheduling != self.scheduling {
+            // The queues of the TUN interface are made with it.
+            self.log.note(
+                "warning: scheduler: what has changed there takes effect when the instance is started anew",
+            );
+        }
         let fresh = Arc::new(loaded.keyring);
         *keyring = fresh.clone();
         home.set_credentials(fresh);
@@ -64,7 +79,7 @@ impl Steward {
     fn obey(&mut self, request: Request, reply: Reply, home: &mut Home) {
         let done = match request {
             Request::Status => {
-                let snapshot = Snapshot::take(home.endpoint(), &self.identity, home.now());
+                let snapshot = Snapshot::take(home, &self.identity);
                 let _ = reply.send(snapshot.to_json().to_string());
                 return;
             }

@@ -2,9 +2,10 @@
 
 use super::ike::IkeSnapshot;
 use crate::cli::RunArgs;
-use casemate::Endpoint;
 use casemate_datapath::{Direction, SaId, SaStatus};
+use casemate_linux::Home;
 use casemate_sa::{Bounds, Instant};
+use casemate_sched::{Class, Counters, PerClass};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -43,12 +44,14 @@ pub struct Snapshot {
     policies: Vec<(Direction, String, String, u32)>,
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
+    queues: Option<PerClass<Counters>>,
     ike: IkeSnapshot,
 }
 
 impl Snapshot {
     /// Copies everything that can be told.
-    pub fn take(endpoint: &Endpoint, identity: &Identity, now: Instant) -> Self {
+    pub fn take(home: &Home, identity: &Identity) -> Self {
+        let endpoint = home.endpoint();
         let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
             datapath.policies(direction).map(move |(_, policy)| {
@@ -57,11 +60,12 @@ impl Snapshot {
         });
         Self {
             identity: identity.clone(),
-            at: now,
+            at: home.now(),
             sas: datapath.sas().collect(),
             policies: policies.collect(),
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
+            queues: home.queues().copied(),
             ike: IkeSnapshot::take(endpoint),
         }
     }
@@ -91,6 +95,7 @@ impl Snapshot {
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
+            "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),
             "ike_faults": self.ike.faults(),
         })
@@ -131,6 +136,24 @@ impl Snapshot {
             "window": window,
         })
     }
+}
+
+/// What became of the packets of each class, the most urgent class first.
+fn classes(queues: &PerClass<Counters>) -> Value {
+    let of = |class: Class| {
+        let counters = queues.get(class);
+        json!({
+            "class": class.name(),
+            "accepted": counters.accepted,
+            "taken": counters.taken,
+            "taken_bytes": counters.taken_bytes,
+            "over_cap": counters.over_cap,
+            "late": counters.late,
+            "full": counters.full,
+            "too_long": counters.too_long,
+        })
+    };
+    Class::ALL.into_iter().map(of).collect()
 }
 
 /// Only the bounds that there are.

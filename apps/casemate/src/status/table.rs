@@ -23,9 +23,21 @@ pub(super) fn render(answer: &Value) -> String {
     text.push_str("\nPolicies\n");
     let rows: Vec<[String; 4]> = list(answer, "policies").iter().map(policy_row).collect();
     table(&mut text, ["", "packets", "action", "priority"].map(String::from), &rows);
+    put_in_order(&mut text, answer);
     text.push_str("\nDrops\n");
     counts(&mut text, answer, "drops", ["reason", "packets"]);
     text
+}
+
+/// What became of the packets of each class, where there is a scheduler.
+fn put_in_order(text: &mut String, answer: &Value) {
+    let names = ["class", "taken", "over_cap", "late", "full"];
+    let rows: Vec<[String; 5]> =
+        list(answer, "classes").iter().map(|class| names.map(|name| show(class, name))).collect();
+    if !rows.is_empty() {
+        text.push_str("\nClasses of packets out\n");
+    }
+    table(text, ["", "protected", "over the cap", "late", "full"].map(String::from), &rows);
 }
 
 /// What IKE has, where it is spoken.
@@ -189,6 +201,7 @@ mod tests {
             }],
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
+            "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
         });
         let text = render(&answer);
         for line in [
@@ -196,6 +209,7 @@ mod tests {
             "  in  0x00001001  192.0.2.1  192.0.2.2  esp tunnel esn  X (aws-lc)        5    4        300    \
              64, 2 replays, 1 wrong ICVs",
             "  out  a -> b   discard  3",
+            "  least  6          0             2     1",
             "  replay  2",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");

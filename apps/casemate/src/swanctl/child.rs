@@ -7,6 +7,7 @@ use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
 use casemate_ike::spelling::{self, traffic};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_sched::{Dscp, NoDscp};
 use std::time::Duration;
 
 /// Time until rekeying where none is given.
@@ -62,6 +63,7 @@ pub(super) const CHILD: Schema = Schema {
         ("copy_df", Rule::Take),
         ("copy_ecn", Rule::Take),
         ("copy_dscp", Rule::Take),
+        ("dscp", Rule::Take),
         ("start_action", Rule::Take),
         ("close_action", Rule::Take),
         ("per_cpu_sas", Rule::Off("SAs for each CPU (RFC 9611) are not implemented")),
@@ -241,7 +243,17 @@ fn padding(text: &str) -> Result<u16, String> {
 }
 
 fn outer(keys: &Keys<'_>) -> OuterHeader {
-    let dscp = |text: &str| match text {
+    OuterHeader {
+        dscp: outer_dscp(keys),
+        df: if keys.get("copy_df", truth).unwrap_or(true) { DfPolicy::Copy } else { DfPolicy::Clear },
+        ecn: keys.get("copy_ecn", truth).unwrap_or(true),
+        ..OuterHeader::default()
+    }
+}
+
+/// The key `dscp` is ours: strongSwan can copy the field or clear it, and not set it.
+fn outer_dscp(keys: &Keys<'_>) -> DscpPolicy {
+    let copied = |text: &str| match text {
         "out" => Ok(DscpPolicy::Copy),
         // RFC 4301 section 5.1.2.1 note 5: the inner field is not to be changed by the outer one.
         "in" | "yes" => {
@@ -253,12 +265,15 @@ fn outer(keys: &Keys<'_>) -> OuterHeader {
             _ => Err("out or no was expected".into()),
         },
     };
-    OuterHeader {
-        dscp: keys.get("copy_dscp", dscp).unwrap_or(DscpPolicy::Copy),
-        df: if keys.get("copy_df", truth).unwrap_or(true) { DfPolicy::Copy } else { DfPolicy::Clear },
-        ecn: keys.get("copy_ecn", truth).unwrap_or(true),
-        ..OuterHeader::default()
+    let copied = keys.get("copy_dscp", copied);
+    let set = keys.get("dscp", |text| text.parse().map_err(|why: NoDscp| why.to_string()));
+    if set.is_some() && copied == Some(DscpPolicy::Copy) {
+        keys.wrong(
+            "dscp",
+            "copy_dscp has the DSCP copied from the inner header: one of the two keys was expected",
+        );
     }
+    set.map(|dscp: Dscp| DscpPolicy::Set(dscp.value())).or(copied).unwrap_or(DscpPolicy::Copy)
 }
 
 fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {

@@ -31,11 +31,11 @@ pub use folder::Folders;
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
 pub use round::{OwnSignature, PeerConditions, Revocation};
-pub use scheduler::Scheduling;
 pub use secret::{Passphrase, SharedKey};
 pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
+use casemate_linux::Scheduling;
 use connection::Context;
 use files::Loader;
 use schema::{Problems, unknown};
@@ -120,10 +120,8 @@ impl Config {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
         }
         let sections = root.sections();
-        config.scheduling = match sections.iter().find(|section| section.name() == "scheduler") {
-            Some(section) => scheduler::read(section, problems),
-            None => Some(Scheduling::default()),
-        };
+        let section = sections.iter().find(|section| section.name() == "scheduler");
+        config.scheduling = section.and_then(|section| scheduler::read(section, problems));
         if let Some(start) = root.place() {
             config.folders = Folders::list(directory, host, start, problems);
         }

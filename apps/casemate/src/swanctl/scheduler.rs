@@ -5,6 +5,7 @@ use super::value::{digits, positive, truth, volume};
 use super::view::View;
 use casemate_ike::spelling::traffic;
 use casemate_ike::{Traffic, selector};
+use casemate_linux::Scheduling;
 use casemate_sa::AddrRange;
 use casemate_sched::{Class, Classifier, Config, Dscp, DscpTable, NoDscp, Rule as ClassRule};
 
@@ -39,28 +40,9 @@ pub(super) const CLASS: Schema = Schema {
     sections: &[],
 };
 
-/// How packets are put in order before the crypto engine.
-#[derive(Debug, Clone)]
-pub struct Scheduling {
-    /// Shares and bounds.
-    pub config: Config,
-    /// Which packets are of which class.
-    pub classifier: Classifier,
-}
-
-impl Default for Scheduling {
-    fn default() -> Self {
-        Self { config: Config::SERVER, classifier: Classifier::default() }
-    }
-}
-
 /// Reads the section; `None` if it switches the scheduler off.
 pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Option<Scheduling> {
     let keys = Keys::new(view, &SCHEDULER, problems);
-    if let Some(place) = view.place() {
-        problems
-            .warn(place, "scheduler: this section is checked, but the gateway does not obey it yet".into());
-    }
     let mut config = Config::SERVER;
     let (mut rules, mut named) = (Vec::new(), Vec::new());
     for section in view.sections() {

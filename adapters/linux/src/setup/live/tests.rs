@@ -32,6 +32,7 @@ impl World {
             inbound: &inn,
             encap_ports: &[500, 4500],
             peers: &[],
+            classifier: None,
         };
         let plan = Plan::new(&wanted, &mut netlink).unwrap();
         let (mut journal, _) = Journal::open(&Instance::new(TUN).unwrap(), &mut netlink).unwrap();

@@ -1,7 +1,7 @@
 //! Configurations in the manner of strongSwan's test suite load as they are, and mean what they say.
 
 use super::super::{Config, LoadError, Revocation};
-use super::ok;
+use super::{ok, only};
 use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
     self, AddrPattern, Child, ChildAlgorithms, ChildMode, Connection, IdPattern, Identity, IdentityKind,
@@ -172,6 +172,26 @@ fn host2host_transport() {
     let (own, peer) = (&config.own_signatures[0].signatures, &config.peer_conditions[0].signatures);
     assert_eq!((own.least_ecdsa_bits, own.chain.len()), (Some(384), 3));
     assert_eq!((&peer.ike[..], &peer.chain[..]), (&[SignatureAlg::Ecdsa(HashAlg::Sha384)][..], &[][..]));
+}
+
+#[test]
+fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
+    let connection = |inside: &str| format!("connections {{ a {{ children {{ c {{\n{inside}\n}} }} }} }}");
+    let of = |inside: &str| {
+        let config = ok(&connection(inside));
+        config.connections[0].children[0].outer.dscp
+    };
+    assert_eq!(of(""), DscpPolicy::Copy);
+    assert_eq!(of("copy_dscp = no"), DscpPolicy::Set(0));
+    assert_eq!(of("dscp = ef"), DscpPolicy::Set(46));
+    assert_eq!(of("copy_dscp = no\n dscp = 10"), DscpPolicy::Set(10));
+    for (inside, start) in [
+        ("copy_dscp = out\n dscp = ef", "connections.a.children.c.dscp: copy_dscp has the DSCP copied"),
+        ("dscp = 64", "connections.a.children.c.dscp: `64`: no code point"),
+    ] {
+        let problem = only(&connection(inside));
+        assert!(problem.contains(start), "{problem}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The section `scheduler`: what it becomes, and what is wrong with it.
 
-use super::super::Scheduling;
 use super::{ok, only, wrong};
+use casemate_linux::Scheduling;
 use casemate_sched::{Class, Config, Dscp, PerClass};
 use casemate_wire::flow::Overview;
 
@@ -23,12 +23,16 @@ const ANYWHERE: ([u8; 2], [u8; 2]) = ([1, 1], [2, 2]);
 
 #[test]
 fn without_words_everything_has_its_default() {
-    for text in ["", "scheduler { }", "scheduler { low-latency { } }"] {
-        let scheduling = ok(text).scheduling.unwrap();
+    for text in ["scheduler { }", "scheduler { low-latency { } }"] {
+        let config = ok(text);
+        assert!(config.warnings.is_empty());
+        let scheduling = config.scheduling.unwrap();
         assert_eq!(scheduling.config, Config::SERVER);
         assert_eq!(class(&scheduling, "ef", ANYWHERE, 0), Class::LowLatency);
     }
-    assert!(ok("scheduler { \n enabled = no\n }").scheduling.is_none());
+    for text in ["", "scheduler { \n enabled = no\n }"] {
+        assert!(ok(text).scheduling.is_none());
+    }
 }
 
 #[test]

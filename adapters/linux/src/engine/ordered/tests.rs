@@ -1,0 +1,170 @@
+use super::*;
+use crate::netlink::Netlink;
+use crate::netns::Netns;
+use casemate_sched::Config;
+use socket2::SockRef;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+const EF: u32 = 0xb8;
+const BEST_EFFORT: u32 = 0;
+
+/// A host with a TUN interface and what is put in order behind it.
+struct Host {
+    netns: Netns,
+    tun: Tun,
+    ordered: Ordered,
+    buffers: Buffers,
+    dropped: Vec<DropReason>,
+}
+
+impl Host {
+    /// Where tests may not make namespaces, there is nothing to test; where they may not load programs, less.
+    fn new(config: Config, has_queues: bool) -> Option<Self> {
+        let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
+        let classifier = Classifier::default();
+        let open = || {
+            let mut netlink = Netlink::open()?;
+            let tun = match has_queues {
+                true => Tun::create_sorted("ordered", 1_400, &classifier, &mut netlink)?,
+                false => Tun::create("ordered", 1_400, &mut netlink)?,
+            };
+            netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, 1).into(), 24)?;
+            Ok::<_, Error>(tun)
+        };
+        let tun = match netns.run(open).unwrap() {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                casemate_left_out::note(error);
+                return None;
+            }
+            tun => tun.unwrap(),
+        };
+        let scheduling = Scheduling { config, classifier };
+        let ordered = Ordered::new(scheduling, tun.queues().count(), 7).unwrap();
+        let mut host = Self { netns, tun, ordered, buffers: Buffers::new(), dropped: Vec::new() };
+        // Router solicitations.
+        while !host.batch(0).is_empty() {}
+        Some(host)
+    }
+
+    /// Sends datagrams of this length, each with the next number in its first byte.
+    fn send(&self, tos: u32, len: usize, numbers: std::ops::Range<u8>) {
+        let send = || {
+            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+            SockRef::from(&socket).set_tos_v4(tos).unwrap();
+            for number in numbers {
+                let mut payload = vec![0; len];
+                payload[0] = number;
+                socket.send_to(&payload, "10.9.0.2:9").unwrap();
+            }
+        };
+        self.netns.run(send).unwrap();
+    }
+
+    /// Type of service, number and length of the datagrams of the next batch.
+    fn batch(&mut self, millis: u64) -> Vec<(u32, u8, usize)> {
+        let Self { tun, ordered, buffers, dropped, .. } = self;
+        let mut note = |reason, packet: &[u8]| {
+            assert_eq!(packet[0], 0x45);
+            dropped.push(reason);
+        };
+        ordered.fill(tun, buffers, Instant::from_millis(millis), &mut note).unwrap();
+        let packets = buffers.packets();
+        let v4 = packets.iter().map(|packet| packet.data()).filter(|packet| packet[0] == 0x45);
+        v4.map(|packet| (packet[1].into(), packet[28], packet.len() - 28)).collect()
+    }
+}
+
+const SMALL: Duration = Duration::from_millis(5);
+
+#[test]
+fn voice_goes_before_what_came_earlier() {
+    for has_queues in [true, false] {
+        let Some(mut host) = Host::new(Config::SERVER, has_queues) else { continue };
+        host.send(BEST_EFFORT, 1_300, 0..20);
+        host.send(EF, 160, 20..23);
+        let order: Vec<u8> = host.batch(1).iter().map(|(_, number, _)| *number).collect();
+        assert_eq!(order, (20..23).chain(0..20).collect::<Vec<_>>(), "with queues: {has_queues}");
+        assert!(!host.ordered.has_more());
+        let counters = host.ordered.counters();
+        assert_eq!((counters.low_latency.taken, counters.standard.taken), (3, 20));
+    }
+}
+
+#[test]
+fn voice_waits_for_one_batch_however_much_there_is() {
+    let Some(mut host) = Host::new(Config::SERVER, true) else { return };
+    host.send(BEST_EFFORT, 1_300, 0..200);
+    let first = host.batch(1);
+    assert!(first.iter().map(|(.., len)| len).sum::<usize>() < FULL + 1_400);
+    assert!(host.ordered.has_more());
+    host.send(EF, 160, 200..201);
+    assert_eq!(host.batch(1)[0], (EF, 200, 160));
+    // Nothing is lost meanwhile, nor in another order.
+    let mut numbers: Vec<u8> = first.iter().map(|(_, number, _)| *number).collect();
+    numbers.truncate(first.len());
+    while host.ordered.has_more() {
+        numbers.extend(host.batch(1).iter().map(|(_, number, _)| *number));
+    }
+    assert!(numbers.is_sorted() && host.dropped.is_empty());
+}
+
+#[test]
+fn a_large_packet_is_cut_over_batches() {
+    let Some(mut host) = Host::new(Config::SERVER, true) else { return };
+    let send = || {
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        // UDP_SEGMENT (udp(7)).
+        crate::sys::set_option(socket.as_fd(), libc::IPPROTO_UDP, 103, 400).unwrap();
+        for number in 0..4 {
+            let payload: Vec<u8> = (0..40u8).flat_map(|n| [[number * 40 + n; 1]; 400].concat()).collect();
+            socket.send_to(&payload, "10.9.0.2:9").unwrap();
+        }
+    };
+    host.netns.run(send).unwrap();
+    let mut batches = Vec::new();
+    for _ in 0..10 {
+        batches.push(host.batch(1));
+    }
+    let all: Vec<_> = batches.concat();
+    assert_eq!(all, (0..160).map(|n| (BEST_EFFORT, n, 400)).collect::<Vec<_>>());
+    assert!(batches[0].len() < 160 && !host.ordered.has_more());
+}
+
+#[test]
+fn what_one_flow_has_too_much_is_refused_and_counted() {
+    let mut config = Config::SERVER;
+    // A flow may hold half of it: 25 packets of 1,328 bytes.
+    config.shares.standard.limit = 66_400;
+    let Some(mut host) = Host::new(config, true) else { return };
+    host.send(BEST_EFFORT, 1_300, 0..32);
+    let batch = host.batch(1);
+    let refused = host.dropped.len();
+    assert!(refused > 0 && host.dropped.iter().all(|reason| *reason == DropReason::QueueFull));
+    assert!(!batch.is_empty());
+    let mut came = batch.len();
+    while host.ordered.has_more() {
+        came += host.batch(1).len();
+    }
+    assert_eq!(came + host.dropped.len(), 32);
+    assert_eq!(host.ordered.counters().standard.full, host.dropped.len() as u64);
+}
+
+#[test]
+fn what_waited_too_long_is_dropped_and_counted() {
+    let mut config = Config::SERVER;
+    config.patience.target = SMALL;
+    let Some(mut host) = Host::new(config, true) else { return };
+    for round in 0..20u64 {
+        host.send(BEST_EFFORT, 1_300, 0..60);
+        host.batch(round * 100);
+    }
+    assert!(host.dropped.contains(&DropReason::QueueLate), "{:?}", host.ordered.counters().standard);
+    assert_eq!(host.ordered.counters().standard.late, host.dropped.len() as u64);
+    // The places are free again.
+    while host.ordered.has_more() {
+        host.batch(2_000);
+    }
+    assert!(host.ordered.lines.iter().all(|line| line.free.len() == PLACES && line.bytes == 0));
+}
