@@ -163,6 +163,7 @@ impl Front {
             let verdict = endpoint.datapath_mut().dummy(sa, *now, rng, packet);
             let ticket = common.exit.ticket();
             drop(home);
+            common.finish_waiting();
             common.exit.pass(ticket, |exit| exit.obey(&mut packets, &[verdict], common, *now));
         }
     }
