@@ -4,6 +4,7 @@
 //! [`Outcome::Pending`], so a provider that forgets a job can never be taken to have verified it.
 
 use core::ops::Range;
+use subtle::ConstantTimeEq;
 
 /// Longest tag of any algorithm here, in bytes (HMAC-SHA2-512 in full).
 pub const MAX_TAG: usize = 64;
@@ -55,12 +56,24 @@ impl Tag {
         self.bytes.get_mut(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// Compares in constant time; tags of different length are unequal, and so is an empty one to anything.
+    /// Whether it is the tag that was received; see [`verifies`].
     #[inline]
     pub fn verifies(&self, received: &Tag) -> bool {
-        use subtle::ConstantTimeEq;
-        self.len > 0 && bool::from(self.as_slice().ct_eq(received.as_slice()))
+        verifies(self.as_slice(), received.as_slice())
     }
+}
+
+/// Compares tags in constant time; those of different length are unequal, and so is an empty one to anything.
+///
+/// Word by word, because each packet that is opened pays for it. All tags are whole words, but any length is compared.
+#[inline]
+pub fn verifies(computed: &[u8], received: &[u8]) -> bool {
+    let (words, rest) = computed.as_chunks();
+    let (received_words, received_rest) = received.as_chunks();
+    let differ = |all, (a, b): (&[u8; 4], &[u8; 4])| all | (u32::from_ne_bytes(*a) ^ u32::from_ne_bytes(*b));
+    let in_words = words.iter().zip(received_words).fold(0, differ);
+    let difference = rest.iter().zip(received_rest).fold(in_words, |all, (a, b)| all | u32::from(a ^ b));
+    !computed.is_empty() && computed.len() == received.len() && bool::from(difference.ct_eq(&0))
 }
 
 /// One packet for a combined-mode cipher (RFC 5116 terms).
@@ -106,4 +119,25 @@ pub struct MacJob<'a> {
     pub tag: Tag,
     /// Set by the provider.
     pub outcome: Outcome,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_a_tag_counts() {
+        for len in 1..=MAX_TAG {
+            let tag: [u8; MAX_TAG] = core::array::from_fn(|at| at as u8);
+            let computed = &tag[..len];
+            assert!(verifies(computed, computed));
+            for bit in 0..8 * len {
+                let mut received = tag;
+                received[bit / 8] ^= 1 << (bit % 8);
+                assert!(!verifies(computed, &received[..len]), "bit {bit} of {len} bytes");
+            }
+            assert!(!verifies(computed, &tag[..len - 1]) && !verifies(&tag[..len - 1], computed));
+        }
+        assert!(!verifies(&[], &[]), "nothing proves nothing");
+    }
 }

@@ -31,7 +31,7 @@ pub use algorithm::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, NotAnAlgorithm
 pub use algorithm_identifier::IdentifierError;
 pub use etm::EncryptThenMac;
 pub use hash::{Digest, HashAlg};
-pub use job::{AeadJob, EtmJob, MAX_TAG, MacJob, Outcome, Tag};
+pub use job::{AeadJob, EtmJob, MAX_TAG, MacJob, Outcome, Tag, verifies};
 pub use kex::{KexError, KexMethod, KexSecret};
 pub use prf::{PrfAlg, PrfError, PrfKey, PrfOutput, prf_plus};
 pub use private_key::{PrivateKey, RsaNumbers, RsaPrivateKey};

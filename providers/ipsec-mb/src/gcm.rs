@@ -2,7 +2,7 @@
 
 use crate::done;
 use crate::ffi::{GcmKey, Library};
-use casemate_crypto::{AeadJob, AeadKey, AesBits, MacJob, MacKey, Tag};
+use casemate_crypto::{AeadJob, AeadKey, AesBits, MacJob, MacKey, verifies};
 
 /// AES-GCM with an ICV of `icv` bytes; `None` if the key has a wrong length.
 pub(crate) fn gcm(library: &Library, bits: AesBits, key: &[u8], icv: usize) -> Option<Box<dyn AeadKey>> {
@@ -38,8 +38,7 @@ impl Gcm {
             return false;
         }
         let tag = self.key.open(&job.nonce, job.aad, job.text);
-        let cut = tag.get(..self.icv).map(Tag::from_slice);
-        let verified = cut.is_some_and(|cut| cut.verifies(&Tag::from_slice(job.tag)));
+        let verified = tag.get(..self.icv).is_some_and(|cut| verifies(cut, job.tag));
         if !verified {
             job.text.fill(0);
         }

@@ -2,12 +2,15 @@
 //!
 //! What is compared is measured in one run, in turns of a fraction of a millisecond ([`harness`]), so that a machine that
 //! slows down slows all of it down. Times are medians; a difference is the median of the differences within each turn.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 // A tool for developers: what goes wrong here should stop it, at the line where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod arguments;
 mod bare;
+mod cores;
+mod cpu;
+mod crew;
 mod esp;
 mod harness;
 mod instructions;
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     }
     let mut report = Report::new(&arguments);
     esp::run(&mut report);
+    cores::run(&mut report);
     lookup::run(&mut report);
     instructions::run(&mut report);
     report.finish()
