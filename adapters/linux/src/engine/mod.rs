@@ -15,6 +15,7 @@ mod wait;
 
 use crate::buffers::Buffers;
 use crate::counters::Ledger;
+use crate::filter::{Share, Urgent};
 use crate::ike::{self, IkePorts};
 use crate::raw::Sinks;
 use crate::receive::Receiver;
@@ -72,11 +73,15 @@ impl Engine {
         let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
         let Parts { limits, tun, scheduling, live, mark, sas, dummies, ledger, signals, .. } = parts;
         let _sinks = Sinks::open()?;
+        let urgent = scheduling.as_ref().and_then(|scheduling| Urgent::of(scheduling.classifier.table()));
+        // What is read first stands first.
+        let shares = Share::all(urgent.as_ref());
         let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
             .into_iter()
             .filter(|version| speaks_ike || of_version(*version))
-            .map(|version| Receiver::open(version, tun.index()))
+            .flat_map(|version| shares.iter().map(move |share| (version, share)))
+            .map(|(version, share)| Receiver::open(version, tun.index(), share))
             .collect::<Result<_, _>>()?;
         let mut numbers = encap_ports(&sas);
         if speaks_ike {
@@ -86,7 +91,10 @@ impl Engine {
         }
         let mut ports = Vec::new();
         for number in numbers {
-            ports.extend(UdpPort::open_both(number)?);
+            ports.extend(match &urgent {
+                Some(urgent) => UdpPort::open_shared(number, urgent)?,
+                None => UdpPort::open_both(number)?,
+            });
         }
         ports.iter().try_for_each(|port| port.set_mark(mark))?;
         let ike = if speaks_ike { Some(IkePorts::open(mark)?) } else { None };
