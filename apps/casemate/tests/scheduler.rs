@@ -105,7 +105,7 @@ fn class(status: &Value, name: &str) -> Value {
 fn calls_lose_nothing_beside_more_than_can_be_protected() {
     let Some(lab) = Lab::build("calls_lose_nothing") else { return };
     let (left, right) = (&lab.left, &lab.right);
-    let _right = right.negotiate(&conf(Side::Right, ""), None);
+    let _right = right.negotiate(&conf(Side::Right, "scheduler {\n}\n"), None);
     let _left = left.negotiate(&conf(Side::Left, "scheduler {\n}\n"), None);
     assert!(left.hears(Side::Right.inner(true), 8), "{}", _left.said());
     assert!(!_left.said().contains("share one queue"), "{}", _left.said());
