@@ -2,7 +2,14 @@
 //!
 //! It keeps what may concern the data path: ESP and AH in whole or in fragments, and ICMP messages about path MTUs. Some
 //! decisions are left to the second look in `receive`, for a filter cannot walk a chain of IPv6 extension headers.
+//!
+//! Where two sockets share what comes, `share` says which packets are whose.
 
+mod share;
+
+pub(crate) use share::{Share, Urgent};
+
+use casemate_wire::ip::IpVersion;
 use socket2::SockFilter;
 
 /// One step of a filter. The first that decides, decides; at the end the packet is dropped.
@@ -20,6 +27,8 @@ enum Step {
     DropIfAnyBit(u32),
     /// Skips this many steps unless the value is this one.
     SkipUnless(u32, u8),
+    /// Skips this many steps if it is this one.
+    SkipIf(u32, u8),
 }
 
 // Instructions of classic BPF (linux/bpf_common.h).
@@ -87,22 +96,29 @@ const V6: [Step; 14] = {
     ]
 };
 
-/// IPv4: ESP and AH with their fragments, and "fragmentation needed". Nothing that comes from interface `tun`.
-pub(crate) fn v4(tun: u32) -> Vec<SockFilter> {
-    assemble(&[&from_outside(tun)[..], &V4].concat())
+/// ESP and AH with their fragments, and "fragmentation needed" or "packet too big"; with IPv6, what hides behind extension
+/// headers, too. Nothing that comes from interface `tun`, and of the rest this share.
+pub(crate) fn protected(version: IpVersion, tun: u32, share: &Share) -> Vec<SockFilter> {
+    let kinds = match version {
+        IpVersion::V4 => &V4[..],
+        IpVersion::V6 => &V6,
+    };
+    assemble(&[&from_outside(tun)[..], &share.steps(version), kinds].concat(), u32::MAX)
 }
 
-/// IPv6: ESP and AH with their fragments, "packet too big", and what hides behind extension headers.
-pub(crate) fn v6(tun: u32) -> Vec<SockFilter> {
-    assemble(&[&from_outside(tun)[..], &V6].concat())
+/// For a port that two sockets share: 1, the second of them, for what is urgent and for IKE; else 0.
+pub(crate) fn port(version: IpVersion, urgent: &Urgent) -> Vec<SockFilter> {
+    // Four zeros in front of a message of IKE (RFC 3948 section 2.2). A keepalive is shorter, and then it is 0.
+    let is_ike = [Step::Load(WORD, 0), Step::KeepIf(0)];
+    assemble(&[&is_ike[..], &urgent.kept(version)].concat(), 1)
 }
 
 fn from_outside(tun: u32) -> [Step; 4] {
     [Step::Load(WORD, PACKET_TYPE), Step::DropUnless(TO_US), Step::Load(WORD, INTERFACE), Step::DropIf(tun)]
 }
 
-/// One instruction for each step, then "drop" and "keep".
-fn assemble(steps: &[Step]) -> Vec<SockFilter> {
+/// One instruction for each step, then "drop" and "keep", which answers `kept`.
+fn assemble(steps: &[Step], kept: u32) -> Vec<SockFilter> {
     let mut program = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let drop = u8::try_from(steps.len().saturating_sub(index).saturating_sub(1)).unwrap_or(u8::MAX);
@@ -114,10 +130,11 @@ fn assemble(steps: &[Step]) -> Vec<SockFilter> {
             Step::DropUnless(value) => SockFilter::new(JUMP_IF_EQUAL, 0, drop, value),
             Step::DropIfAnyBit(bits) => SockFilter::new(JUMP_IF_ANY_BIT, drop, 0, bits),
             Step::SkipUnless(value, count) => SockFilter::new(JUMP_IF_EQUAL, 0, count, value),
+            Step::SkipIf(value, count) => SockFilter::new(JUMP_IF_EQUAL, count, 0, value),
         });
     }
     program.push(SockFilter::new(RETURN, 0, 0, 0));
-    program.push(SockFilter::new(RETURN, 0, 0, u32::MAX));
+    program.push(SockFilter::new(RETURN, 0, 0, kept));
     program
 }
 
@@ -129,9 +146,9 @@ mod tests {
 
     /// Whether the kernel, running the filter, keeps the packet. A local socket stands in for a packet socket; only what
     /// asks for the interface has no answer there.
-    fn keeps(steps: &[Step], packet: &[u8]) -> bool {
+    pub(super) fn keeps(steps: &[Step], packet: &[u8]) -> bool {
         let (sender, receiver) = Socket::pair(Domain::UNIX, Type::DGRAM, None).unwrap();
-        receiver.attach_filter(&assemble(steps)).unwrap();
+        receiver.attach_filter(&assemble(steps, u32::MAX)).unwrap();
         receiver.set_nonblocking(true).unwrap();
         // A filtered datagram is refused already when it is sent.
         let _ = sender.send(packet);

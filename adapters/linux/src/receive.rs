@@ -4,6 +4,7 @@
 //! shows fragments, which the data path reassembles itself. docs/decisions/0003-linux-packet-paths.md weighs the ways.
 
 use crate::buffers::Buffers;
+use crate::filter::Share;
 use crate::{BATCH, Error, filter, sys};
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
@@ -21,13 +22,15 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 pub struct Receiver(Socket);
 
 impl Receiver {
-    /// Opens a socket that hears every interface but the TUN with index `tun`.
-    pub fn open(version: IpVersion, tun: u32) -> Result<Self, Error> {
-        let (ethertype, filter) = match version {
-            IpVersion::V4 => (ETHERTYPE_V4, filter::v4(tun)),
-            IpVersion::V6 => (ETHERTYPE_V6, filter::v6(tun)),
+    /// Opens a socket that hears every interface but the TUN with index `tun`, and of what comes there this share.
+    pub(crate) fn open(version: IpVersion, tun: u32, share: &Share) -> Result<Self, Error> {
+        let ethertype = match version {
+            IpVersion::V4 => ETHERTYPE_V4,
+            IpVersion::V6 => ETHERTYPE_V6,
         };
-        open(ethertype, &filter).map(Self).map_err(|error| Error::new("packet socket", error))
+        open(ethertype, &filter::protected(version, tun, share))
+            .map(Self)
+            .map_err(|error| Error::new("packet socket", error))
     }
 
     /// Receives up to a batch of packets into `buffers`; answers how many.

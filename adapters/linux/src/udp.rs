@@ -6,12 +6,13 @@
 //! `raw`, with the headers that the data path made.
 
 use crate::buffers::{Buffers, MAX_PACKET};
+use crate::filter::{self, Urgent};
 use crate::sys::{self, Meta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
-use casemate_wire::ip::proto;
 use casemate_wire::ip::v4::{self, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6Header};
+use casemate_wire::ip::{IpVersion, proto};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, UdpHeader};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -47,7 +48,7 @@ struct Inbox {
 impl UdpPort {
     /// Opens `port` of the IP version of `any`, an unspecified address.
     pub fn open(any: IpAddr, port: u16) -> Result<Self, Error> {
-        let socket = open(SocketAddr::new(any, port)).map_err(|error| {
+        let socket = open(SocketAddr::new(any, port), false).map_err(|error| {
             Error::new(format!("UDP port {port} of {any}, for IKE and encapsulated ESP"), error)
         })?;
         Ok(Self { socket, port, inbox: Inbox::new() })
@@ -55,12 +56,20 @@ impl UdpPort {
 
     /// Opens `port` for both IP versions, as far as the kernel has them.
     pub fn open_both(port: u16) -> Result<Vec<Self>, Error> {
-        let mut ports = vec![Self::open(Ipv4Addr::UNSPECIFIED.into(), port)?];
-        match Self::open(Ipv6Addr::UNSPECIFIED.into(), port) {
-            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-            opened => ports.push(opened?),
-        }
-        Ok(ports)
+        both(|any| Self::open(any, port).map(|port| vec![port]))
+    }
+
+    /// The same with two sockets for each version: the first of the two gets IKE and what is urgent.
+    pub(crate) fn open_shared(port: u16, urgent: &Urgent) -> Result<Vec<Self>, Error> {
+        both(|any| {
+            let failed = |error| Error::new(format!("two sockets at UDP port {port} of {any}"), error);
+            // The kernel numbers them in the order in which they come to the port.
+            let [rest, express] = [0; 2].map(|_| open(SocketAddr::new(any, port), true));
+            let (rest, express) = (rest.map_err(failed)?, express.map_err(failed)?);
+            let version = if any.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
+            sys::set_chooser(rest.as_fd(), &filter::port(version, urgent)).map_err(failed)?;
+            Ok([express, rest].map(|socket| Self { socket, port, inbox: Inbox::new() }).into())
+        })
     }
 
     /// What is sent from here carries `mark`, so that it does not go round through the TUN interface.
@@ -164,8 +173,20 @@ impl AsFd for UdpPort {
     }
 }
 
-fn open(local: SocketAddr) -> io::Result<Socket> {
+/// What `open` opens for both IP versions, as far as the kernel has them.
+fn both(open: impl Fn(IpAddr) -> Result<Vec<UdpPort>, Error>) -> Result<Vec<UdpPort>, Error> {
+    let mut ports = open(Ipv4Addr::UNSPECIFIED.into())?;
+    match open(Ipv6Addr::UNSPECIFIED.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+        opened => ports.extend(opened?),
+    }
+    Ok(ports)
+}
+
+/// Opens a socket; another one may be at the same port, if that one says so, too.
+fn open(local: SocketAddr, is_shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(is_shared)?;
     let fd = socket.as_fd();
     if local.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -287,6 +308,51 @@ mod tests {
         assert_eq!((ip.src(), ip.dst()), (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
         assert_eq!(ip.traffic_class(), 0x2e);
         assert_eq!(Udp::parse(&packet[40..]).unwrap().payload(), b"hello");
+    }
+
+    /// The first byte behind the headers of what waits at a port.
+    fn waiting(port: &mut UdpPort) -> Vec<u8> {
+        let mut buffers = Buffers::new();
+        let mut found = Vec::new();
+        while port.receive(&mut buffers).is_ok() {
+            found.extend(buffers.packets().iter().map(|packet| packet.data()[packet.len() - 1]));
+        }
+        found
+    }
+
+    #[test]
+    fn ike_and_what_is_urgent_come_to_the_first_of_two_sockets() {
+        let free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+        let urgent = Urgent::of(&casemate_sched::DscpTable::default()).unwrap();
+        let mut ports = UdpPort::open_shared(free, &urgent).unwrap();
+        for (from, ports) in ["127.0.0.1", "::1"].into_iter().zip(ports.chunks_mut(2)) {
+            let [express, rest] = ports else { unreachable!() };
+            // Another sender each time, for the kernel would spread them by their ports.
+            for round in 0..8u8 {
+                let send = |tos: u8, payload: &[u8]| {
+                    let sender = UdpSocket::bind((from, 0)).unwrap();
+                    let options = socket2::SockRef::from(&sender);
+                    if from == "::1" {
+                        options.set_tclass_v6(tos.into())
+                    } else {
+                        options.set_tos_v4(tos.into())
+                    }
+                    .unwrap();
+                    sender.send_to(payload, (from, free)).unwrap();
+                };
+                send(0xb8, &[0, 0, 16, 1, round]);
+                send(0, &[0, 0, 16, 1, round + 100]);
+                send(0, &[0, 0, 0, 0, round + 200]);
+                send(0, &[255]);
+            }
+            let came = waiting(express);
+            assert_eq!(came, (0..8).flat_map(|round| [round, round + 200]).collect::<Vec<_>>(), "{from}");
+            assert_eq!(
+                waiting(rest),
+                (0..8).flat_map(|round| [round + 100, 255]).collect::<Vec<_>>(),
+                "{from}"
+            );
+        }
     }
 
     #[test]

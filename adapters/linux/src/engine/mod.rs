@@ -36,6 +36,7 @@ mod source;
 mod wait;
 
 use crate::Error;
+use crate::filter::{Share, Urgent};
 use crate::ike::IkePorts;
 use crate::raw::{Sender, Sinks};
 use crate::receive::Receiver;
@@ -76,11 +77,15 @@ impl Engine {
         let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
         let Parts { limits, tun, scheduling, live, mark, sas, dummies, ledger, signals, threads, .. } = parts;
         let _sinks = Sinks::open()?;
+        let urgent = scheduling.as_ref().and_then(|scheduling| Urgent::of(scheduling.classifier.table()));
+        // What is read first stands first.
+        let shares = Share::all(urgent.as_ref());
         let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
         let receivers = [IpVersion::V4, IpVersion::V6]
             .into_iter()
             .filter(|version| speaks_ike || of_version(*version))
-            .map(|version| Receiver::open(version, tun.index()))
+            .flat_map(|version| shares.iter().map(move |share| (version, share)))
+            .map(|(version, share)| Receiver::open(version, tun.index(), share))
             .collect::<Result<_, _>>()?;
         let mut numbers = encap_ports(&sas);
         if speaks_ike {
@@ -90,7 +95,10 @@ impl Engine {
         }
         let mut ports = Vec::new();
         for number in numbers {
-            ports.extend(UdpPort::open_both(number)?);
+            ports.extend(match &urgent {
+                Some(urgent) => UdpPort::open_shared(number, urgent)?,
+                None => UdpPort::open_both(number)?,
+            });
         }
         ports.iter().try_for_each(|port| port.set_mark(mark))?;
         let ike = if speaks_ike { Some(IkePorts::open(mark)?) } else { None };

@@ -12,9 +12,9 @@ use std::iter::repeat_n;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The most descriptors that an engine has: signals, attendant, bell, TUN, addresses, two receivers, two ports of IKE, eight ports of
-/// two IP versions (`EncapPorts` of the data path), and four more queues of the TUN interface.
-const MOST: usize = 32;
+/// The most descriptors that an engine has: signals, attendant, bell, TUN, addresses, four receivers, two sockets of two IP versions for each of
+/// eight ports (`EncapPorts` of the data path), two ports of IKE, and four more queues of the TUN interface.
+const MOST: usize = 5 + 4 + 2 * 2 * 8 + 2 + 4;
 
 /// Where the TUN interface stands among them.
 const TUN: usize = 3;

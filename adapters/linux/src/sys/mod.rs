@@ -18,7 +18,7 @@ pub(crate) use watch::Watch;
 
 use arrayvec::ArrayVec;
 use libc::c_int;
-use socket2::Socket;
+use socket2::{SockFilter, Socket};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -73,6 +73,27 @@ pub(crate) fn enlarge_send_buffer(socket: &Socket, len: usize) -> io::Result<()>
     let wanted = c_int::try_from(len).unwrap_or(c_int::MAX);
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
         .or_else(|_| socket.set_send_buffer_size(len))
+}
+
+/// Lets a classic BPF program choose among the sockets that share a UDP port: it answers the number of one, as they were bound.
+pub(crate) fn set_chooser(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    let len = mem::size_of::<libc::sock_fprog>() as u32;
+    // SAFETY: the pointer is to one sock_fprog, and the size says so; the kernel only reads the instructions, which socket2 lays out as
+    // `sock_filter` and which live for the whole call.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            ptr::from_ref(&program).cast(),
+            len,
+        )
+    })
+    .map(drop)
 }
 
 /// Sets an option that is an `int`.

@@ -1,6 +1,7 @@
 //! `children`: Child SAs, and traffic that needs none.
 
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::connection::Context;
+use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, count, number, time, truth, volume};
 use super::view::View;
 use casemate_ike::TrafficTemplate;
@@ -15,6 +16,9 @@ const REKEY: Duration = Duration::from_secs(3_600);
 
 /// Anti-replay window where none is given, in packets.
 const REPLAY_WINDOW: u32 = 32;
+/// The same where urgent packets overtake others: more than may wait in a socket of 8 MiB, for which the kernel counts twice as much
+/// and 768 bytes a packet at least.
+const OVERTAKEN: u32 = 32_768;
 
 const NO_MARKS: &str = "netfilter marks are the kernel's";
 const NO_INTERFACES: &str = "XFRM interfaces are the kernel's";
@@ -88,14 +92,14 @@ enum Mode {
 
 /// Reads one entry of a connection, which `has_peer` with an address to begin with. What is wrong becomes a problem, and some
 /// value in its place.
-pub(super) fn read(view: &View<'_, '_>, has_peer: bool, problems: &Problems) -> Entry {
-    let keys = Keys::new(view, &CHILD, problems);
+pub(super) fn read(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -> Entry {
+    let keys = Keys::new(view, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
     }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
         Mode::Protect(mode) => {
-            let child = child(&keys, view.name(), mode);
+            let child = child(&keys, (view.name(), mode), context.packets_overtake);
             if !has_peer && child.start != Start::default() {
                 keys.wrong(
                     "start_action",
@@ -131,7 +135,7 @@ fn mode(text: &str) -> Result<Mode, String> {
     choice(&words)(text)
 }
 
-fn child(keys: &Keys<'_>, name: &str, mode: ChildMode) -> Child {
+fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), packets_overtake: bool) -> Child {
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
     Child {
@@ -149,7 +153,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode) -> Child {
         on_close: keys.get("close_action", on_close).unwrap_or(OnClose::Clear),
         on_dead_peer: keys.get("dpd_action", on_close).unwrap_or(OnClose::Clear),
         reqid: keys.get("reqid", number).filter(|reqid| *reqid != 0),
-        replay_window: keys.get("replay_window", number).unwrap_or(REPLAY_WINDOW),
+        replay_window: replay_window(keys, packets_overtake),
         tfc_pad_to: keys.get("tfc_padding", padding).unwrap_or(0),
         outer: outer(keys),
         priority: keys.get("priority", number).filter(|priority| *priority != 0),
@@ -233,6 +237,18 @@ fn on_close(text: &str) -> Result<OnClose, String> {
         ("restart", OnClose::Restart),
     ];
     choice(&words)(text).map_err(|_| "none, clear, trap, start or restart was expected".into())
+}
+
+fn replay_window(keys: &Keys<'_>, packets_overtake: bool) -> u32 {
+    let given = keys.get("replay_window", number);
+    if packets_overtake && given.is_some_and(|packets| (1..OVERTAKEN).contains(&packets)) {
+        keys.warn(
+            "replay_window",
+            "the scheduler lets urgent packets overtake others, and those that are behind the window then are dropped as replayed: \
+             32768 or more was expected, or 0",
+        );
+    }
+    given.unwrap_or(if packets_overtake { OVERTAKEN } else { REPLAY_WINDOW })
 }
 
 fn padding(text: &str) -> Result<u16, String> {

@@ -79,6 +79,8 @@ pub(super) struct Context<'c> {
     pub(super) directory: &'c Path,
     /// Names of the pools.
     pub(super) pools: &'c [String],
+    /// Whether urgent packets from a peer overtake others.
+    pub(super) packets_overtake: bool,
     pub(super) problems: &'c Problems,
 }
 
@@ -90,7 +92,7 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     let (remote, conditions) = round::remote(only(view, "remote", &keys).as_ref(), name, directory, problems);
     let remote_addrs = ends(&keys, "remote_addrs", context.host);
     let has_peer = remote_addrs.iter().any(|addr| addr.single().is_some());
-    let (children, shunts) = children(view, has_peer, problems);
+    let (children, shunts) = children(view, has_peer, context);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> = keys.list("proposals", spelling::proposal::ike).into_iter().flatten().collect();
     let connection = Connection {
@@ -165,15 +167,15 @@ fn only<'r, 't>(view: &View<'r, 't>, front: &str, keys: &Keys<'_>) -> Option<Vie
     sections.into_iter().next()
 }
 
-fn children(view: &View<'_, '_>, has_peer: bool, problems: &Problems) -> (Vec<Arc<Child>>, Vec<Shunt>) {
+fn children(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -> (Vec<Arc<Child>>, Vec<Shunt>) {
     let (mut children, mut shunts) = (Vec::new(), Vec::new());
     let sections = view.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
         return (children, shunts);
     };
-    Keys::new(section, &CHILDREN, problems);
+    Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
-        match child::read(&entry, has_peer, problems) {
+        match child::read(&entry, has_peer, context) {
             Entry::Child(child) => children.push(Arc::new(child)),
             Entry::Shunt(shunt) => shunts.push(shunt),
         }

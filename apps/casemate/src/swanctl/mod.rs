@@ -101,12 +101,16 @@ impl Config {
         let directory = path.parent().unwrap_or(Path::new(""));
         check_outermost(tree, root, problems);
         let mut config = Self::default();
+        let sections = root.sections();
+        let section = sections.iter().find(|section| section.name() == "scheduler");
+        config.scheduling = section.and_then(|section| scheduler::read(section, problems));
         for section in inside(root, "pools") {
             config.pools.extend(pool::read(&section, problems));
         }
         // Names of the broken ones too: they are wrong only once.
         let pools: Vec<String> = inside(root, "pools").iter().map(|pool| pool.name().to_owned()).collect();
-        let context = Context { host, directory, pools: &pools, problems };
+        let packets_overtake = config.scheduling.is_some();
+        let context = Context { host, directory, pools: &pools, packets_overtake, problems };
         for section in inside(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(read.connection);
@@ -119,9 +123,6 @@ impl Config {
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
         }
-        let sections = root.sections();
-        let section = sections.iter().find(|section| section.name() == "scheduler");
-        config.scheduling = section.and_then(|section| scheduler::read(section, problems));
         if let Some(start) = root.place() {
             config.folders = Folders::list(directory, host, start, problems);
         }

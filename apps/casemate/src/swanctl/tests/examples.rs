@@ -195,6 +195,28 @@ fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
 }
 
 #[test]
+fn where_urgent_packets_overtake_others_the_window_holds_them() {
+    let with = |window: &str, scheduler: &str| {
+        ok(&format!("connections {{ a {{ children {{ c {{\n{window}\n}} }} }} }}\n{scheduler}"))
+    };
+    let on = "scheduler {\n}";
+    for (window, scheduler, wanted) in [
+        ("", "", 32),
+        ("", on, 32_768),
+        ("", "scheduler {\n enabled = no\n}", 32),
+        ("replay_window = 0", on, 0),
+        ("replay_window = 40000", on, 40_000),
+    ] {
+        let config = with(window, scheduler);
+        assert_eq!(config.connections[0].children[0].replay_window, wanted);
+        assert!(config.warnings.is_empty());
+    }
+    let narrow = with("replay_window = 64", on);
+    assert_eq!(narrow.connections[0].children[0].replay_window, 64);
+    assert!(narrow.warnings[0].to_string().contains("32768 or more was expected"), "{}", narrow.warnings[0]);
+}
+
+#[test]
 fn pools_and_virtual_addresses() {
     let config = load("ip-pool.conf");
     let rw = connection(&config);
