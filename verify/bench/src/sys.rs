@@ -1,4 +1,4 @@
-//! System calls that std does not have: CPU affinity and CPU time, the namespace of a thread, and what a socket dropped.
+//! System calls that std does not have: CPU affinity and CPU time, memory, the namespace of a thread, and what a socket dropped.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const MEMORY_NUMBERS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 
 /// Keeps this process, and what it starts from now on, on its first CPUs.
-pub(crate) fn stay_on_cpus(count: usize) -> io::Result<()> {
+pub fn stay_on_cpus(count: usize) -> io::Result<()> {
     // SAFETY: cpu_set_t is plain data, for which all zeros are valid: no CPU.
     let (mut allowed, mut chosen): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one cpu_set_t, whose size it is told; CPU_ISSET and CPU_SET stay within it, because the
@@ -25,7 +25,7 @@ pub(crate) fn stay_on_cpus(count: usize) -> io::Result<()> {
 }
 
 /// CPU time of all threads of a process so far.
-pub(crate) fn cpu_time_of(pid: u32) -> io::Result<Duration> {
+pub fn cpu_time_of(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both calls write one value, of the type that they are given a pointer to.
@@ -43,14 +43,14 @@ pub(crate) fn cpu_time_of(pid: u32) -> io::Result<Duration> {
 }
 
 /// Moves this thread into the network namespace of a process.
-pub(crate) fn enter_network_of(pid: u32) -> io::Result<()> {
+pub fn enter_network_of(pid: u32) -> io::Result<()> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
     // SAFETY: setns takes an open descriptor and a number, and changes only this thread.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
 }
 
 /// How many datagrams a socket has dropped so far; it begins again at zero after 2^32.
-pub(crate) fn drops(socket: &impl AsRawFd) -> io::Result<u32> {
+pub fn drops(socket: &impl AsRawFd) -> io::Result<u32> {
     let mut numbers = [0_u32; MEMORY_NUMBERS];
     let mut len = size_of_val(&numbers) as libc::socklen_t;
     // SAFETY: the kernel writes no more than `len` bytes to `numbers`.
@@ -64,6 +64,14 @@ pub(crate) fn drops(socket: &impl AsRawFd) -> io::Result<u32> {
         )
     })?;
     Ok(numbers[MEMORY_NUMBERS - 1])
+}
+
+/// Bytes of a process that are in memory.
+pub fn memory_of(pid: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::Error::other("the process has no memory"))
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
