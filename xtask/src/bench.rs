@@ -13,6 +13,8 @@ The first word may name another one:
 tunnels: a TCP stream, small packets and echoes through Casemate, other tunnels in user space, and a forwarder without a
 cipher, in network namespaces, side by side (as root; docs/manual/bench.md). With --fetch, what it needs is installed or built
 first, below target/peers. Options there: --rounds N, --seconds N, --json.
+calls: 50 calls beside more bulk than a gateway is able to protect, with and without the scheduler (as root). Options there:
+--suite WORDS, --rounds N, --seconds N, --json.
 many: 10,000 tunnels between two gateways beside one: throughput and memory (as root). Options there: --tunnels N, --rounds N,
 --seconds N, --json.
 handshakes: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then `casemate run` and
@@ -26,6 +28,7 @@ stack: what the rings of `casemate stack` cost, and an application's bulk transf
 pub(crate) fn run(arguments: &[String]) -> Result {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("tunnels", rest)) => tunnels(rest),
+        Some(("calls", rest)) => program("calls", &["casemate"], rest),
         Some(("many", rest)) => program("many", &["casemate"], rest),
         Some(("handshakes", rest)) => program("handshakes", &["casemate"], rest),
         Some(("lwip", [])) => costs_of_lwip(),

@@ -1,6 +1,8 @@
 //! Two namespaces with a link between them, and an address behind each, which the tunnel has to reach.
 
+use crate::sys;
 use casemate_interop::{Error, Netns, Result, run};
+use std::io;
 use std::time::Duration;
 
 /// Addresses of the ends on the link.
@@ -46,6 +48,23 @@ impl Arena {
     pub fn route_over_link(&self, end: usize) -> Result<()> {
         let (own, other, via) = (BEHIND[end], BEHIND[1 - end], WIRE[1 - end]);
         self.ends[end].ip(&format!("route add {other}/32 via {via} src {own}\n"))
+    }
+
+    /// Does something in the network of an end, such as opening sockets that stay there.
+    pub fn inside<T: Send>(&self, end: usize, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
+        let pid = self.ends[end].pid();
+        let enter = || sys::enter_network_of(pid).and_then(|()| act());
+        let done = std::thread::scope(|scope| scope.spawn(enter).join());
+        done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).map_err(Error::in_front("namespace"))
+    }
+
+    /// Packets that have come to an end over the link so far.
+    pub fn arrived(&self, end: usize) -> Result<u64> {
+        let file = format!("/proc/{}/net/dev", self.ends[end].pid());
+        let table = std::fs::read_to_string(&file).map_err(Error::in_front(&file))?;
+        let of_wire = table.lines().find_map(|line| line.trim_start().strip_prefix("wire:"));
+        let packets = of_wire.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
+        packets.ok_or_else(|| Error::new(format!("{file} does not count the link's packets")))
     }
 
     /// Waits until an echo comes back through the tunnel.

@@ -8,6 +8,7 @@ pub mod gateway;
 pub mod goal;
 pub mod machine;
 pub mod meter;
+pub mod negotiated;
 pub mod options;
 pub mod paced;
 pub mod scratch;

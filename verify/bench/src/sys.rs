@@ -1,4 +1,5 @@
-//! System calls that std does not have: CPU affinity and CPU time, memory, the namespace of a thread, and what a socket dropped.
+//! System calls that std does not have: CPUs and priorities, CPU time and memory, the namespace of a thread, and what a socket cuts and
+//! drops.
 
 use std::fs::File;
 use std::io;
@@ -8,20 +9,55 @@ use std::time::Duration;
 /// How many numbers SO_MEMINFO gives (linux/sock_diag.h); the drops are the last.
 const MEMORY_NUMBERS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 
-/// Keeps this process, and what it starts from now on, on its first CPUs.
+/// Keeps this thread, and what it starts from now on, on the first CPUs that it may use.
 pub fn stay_on_cpus(count: usize) -> io::Result<()> {
+    let mut cpus = allowed_cpus()?;
+    cpus.truncate(count);
+    stay_on(&cpus)
+}
+
+/// The numbers of the CPUs that this thread may use.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     // SAFETY: cpu_set_t is plain data, for which all zeros are valid: no CPU.
-    let (mut allowed, mut chosen): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one cpu_set_t, whose size it is told; CPU_ISSET and CPU_SET stay within it, because the
-    // numbers are below its size.
-    unsafe {
-        check(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed))?;
-        let numbers = 0..libc::CPU_SETSIZE as usize;
-        numbers.filter(|cpu| libc::CPU_ISSET(*cpu, &allowed)).take(count).for_each(|cpu| {
-            libc::CPU_SET(cpu, &mut chosen);
-        });
-        check(libc::sched_setaffinity(0, size_of_val(&chosen), &chosen))
-    }
+    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one cpu_set_t, whose size it is told.
+    check(unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) })?;
+    let numbers = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: CPU_ISSET stays within the set, because the numbers are below its size.
+    Ok(numbers.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect())
+}
+
+/// Keeps this thread, and what it starts from now on, on these CPUs.
+pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: cpu_set_t is plain data, for which all zeros are valid: no CPU.
+    let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let numbers = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
+    // SAFETY: CPU_SET stays within the set, because the numbers are below its size.
+    numbers.for_each(|cpu| unsafe { libc::CPU_SET(*cpu, &mut chosen) });
+    // SAFETY: the kernel reads one cpu_set_t, whose size it is told.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&chosen), &chosen) })
+}
+
+/// Lets this thread run before all others that have no such priority, from 1 to 99, until it sleeps.
+pub fn run_before_others(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one sched_param.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) })
+}
+
+/// Has the kernel cut what this UDP socket sends into datagrams of so many bytes.
+pub fn cut_into(socket: &impl AsRawFd, bytes: u16) -> io::Result<()> {
+    let value = libc::c_int::from(bytes);
+    // SAFETY: the kernel reads one int, whose size it is told.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    })
 }
 
 /// CPU time of all threads of a process so far.
