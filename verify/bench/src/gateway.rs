@@ -1,7 +1,8 @@
 //! `casemate run` at one end of an arena.
 
 use crate::arena::Arena;
-use casemate_interop::{Background, Error, Result};
+use casemate_interop::{Background, Error, Result, run};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,17 @@ impl Gateway {
             .and_then(|()| fs::write(directory.join("libIPSec_MB.so.1"), ""))
             .map_err(Error::in_front(directory.display()))?;
         Ok(Self { without_intels: Some(directory), ..self })
+    }
+
+    /// Why packets were dropped at an end, with how many were.
+    pub fn drops(&self, arena: &Arena, end: usize) -> Result<Vec<(String, u64)>> {
+        let output = run(&arena.ends[end], START_LIMIT, &self.program, &["status", "--json"])?;
+        let status: Value = serde_json::from_str(&output.stdout).map_err(|_| {
+            Error::new(format!("casemate status ended with {}: {}", output.status, output.stdout))
+        })?;
+        let drops = status["drops"].as_object().into_iter().flatten();
+        let drops = drops.map(|(reason, count)| (reason.clone(), count.as_u64().unwrap_or_default()));
+        Ok(drops.filter(|(_, count)| *count > 0).collect())
     }
 
     /// Starts it with these arguments and waits until it is ready. What it prints goes to the file `END` in `directory`.
