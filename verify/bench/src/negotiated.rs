@@ -44,13 +44,6 @@ impl Tunnel<'_> {
         arena.route_over_link(end)?;
         let file = directory.join(format!("{end}.conf"));
         fs::write(&file, self.configuration(end)).map_err(Error::in_front(file.display()))?;
-        // Names of TUN interfaces are those of control sockets too, which all namespaces share.
-        let tun = format!("bench{end}");
-        gateway.run(
-            arena,
-            end,
-            ["--config".as_ref(), file.as_os_str(), "--tun".as_ref(), tun.as_ref()],
-            directory,
-        )
+        gateway.run(arena, end, ["--config".into(), file], directory)
     }
 }
