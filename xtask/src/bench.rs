@@ -13,6 +13,12 @@ The first word may name another one:
 tunnels: a TCP stream, small packets and echoes through Casemate, other tunnels in user space, and a forwarder without a
 cipher, in network namespaces, side by side (as root; docs/manual/bench.md). With --fetch, what it needs is installed or built
 first, below target/peers. Options there: --rounds N, --seconds N, --json.
+calls: 50 calls beside more bulk than a gateway is able to protect, with and without the scheduler (as root). Options there:
+--suite WORDS, --rounds N, --seconds N, --json.
+many: 10,000 tunnels between two gateways beside one: throughput and memory (as root). Options there: --tunnels N, --rounds N,
+--seconds N, --json.
+soak: full load for minutes while keys change every few seconds: packets lost, memory (as root). Options there: --minutes N,
+--rekey SECONDS, --suite WORDS, --json.
 handshakes: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then `casemate run` and
 Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N, --count N, --sas N,
 --quick, --json.
@@ -24,6 +30,9 @@ stack: what the rings of `casemate stack` cost, and an application's bulk transf
 pub(crate) fn run(arguments: &[String]) -> Result {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("tunnels", rest)) => tunnels(rest),
+        Some(("calls", rest)) => program("calls", &["casemate"], rest),
+        Some(("many", rest)) => program("many", &["casemate"], rest),
+        Some(("soak", rest)) => program("soak", &["casemate"], rest),
         Some(("handshakes", rest)) => program("handshakes", &["casemate"], rest),
         Some(("lwip", [])) => costs_of_lwip(),
         Some(("stack", [])) => stack(),

@@ -2,6 +2,8 @@
 
 use crate::report::{MEASURES, Measure, ratio};
 use crate::turn::Turns;
+use casemate_bench::goal::Bound::{self, AtLeast, AtMost};
+use casemate_bench::goal::line;
 use serde_json::{Value, json};
 
 /// The tunnel that the goals are about: what a NAT makes of the suite that everybody has.
@@ -12,15 +14,14 @@ pub(crate) struct Goal {
     measure: &'static Measure,
     to: &'static str,
     wanted: f64,
-    /// Whether more is better.
-    at_least: bool,
+    bound: Bound,
 }
 
 pub(crate) const GOALS: [Goal; 4] = [
-    Goal { measure: &MEASURES[0], to: "wireguard-go", wanted: 2.2, at_least: true },
-    Goal { measure: &MEASURES[0], to: "forwarder", wanted: 0.8, at_least: true },
-    Goal { measure: &MEASURES[1], to: "wireguard-go", wanted: 3.0, at_least: true },
-    Goal { measure: &MEASURES[2], to: "boringtun", wanted: 1.0, at_least: false },
+    Goal { measure: &MEASURES[0], to: "wireguard-go", wanted: 2.2, bound: AtLeast },
+    Goal { measure: &MEASURES[0], to: "forwarder", wanted: 0.8, bound: AtLeast },
+    Goal { measure: &MEASURES[1], to: "wireguard-go", wanted: 3.0, bound: AtLeast },
+    Goal { measure: &MEASURES[2], to: "boringtun", wanted: 1.0, bound: AtMost },
 ];
 
 impl Goal {
@@ -28,26 +29,21 @@ impl Goal {
     fn got(&self, all: &[Turns]) -> Option<(f64, bool)> {
         let find = |name: &str| all.iter().find(|turns| turns.name == name);
         let median = ratio(self.measure, find(OURS)?, find(self.to)?)?.median;
-        let is_held = if self.at_least { median >= self.wanted } else { median <= self.wanted };
-        Some((median, is_held))
+        Some((median, self.bound.is_held(median, self.wanted)))
     }
 
     /// A line for a person.
     pub(crate) fn line(&self, all: &[Turns]) -> String {
-        let bound = if self.at_least { "at least" } else { "at most" };
-        let wanted = format!("{}, {OURS}: {bound} {} x {}", self.measure.name, self.wanted, self.to);
-        match self.got(all) {
-            Some((got, true)) => format!("held: {wanted}: {got:.2}"),
-            Some((got, false)) => format!("not held: {wanted}: {got:.2}"),
-            None => format!("not measured: {wanted}"),
-        }
+        let Self { measure, to, wanted, bound } = self;
+        let wanted = format!("{}, {OURS}: {} {} x {to}", measure.name, bound.words(), wanted);
+        line(&wanted, self.got(all))
     }
 
     pub(crate) fn json(&self, all: &[Turns]) -> Value {
         let got = self.got(all);
         json!({
             "measure": self.measure.key, "subject": OURS, "to": self.to, "wanted": self.wanted,
-            "bound": if self.at_least { "at least" } else { "at most" },
+            "bound": self.bound.words(),
             "ratio": got.map(|(got, _)| got), "held": got.map(|(_, is_held)| is_held),
         })
     }

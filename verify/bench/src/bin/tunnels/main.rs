@@ -7,20 +7,18 @@
 // A tool for developers: what goes wrong here should stop it, at the line where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod arena;
 mod goals;
 mod measures;
 mod options;
 mod report;
-mod spread;
 mod subjects;
-mod sys;
 mod turn;
 
+use casemate_bench::scratch::Scratch;
+use casemate_bench::sys;
 use casemate_interop::{Error, Result, is_root};
 use options::Options;
 use report::Report;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// CPUs that everything runs on.
@@ -39,7 +37,7 @@ fn main() -> ExitCode {
 
 /// Whether every turn went well.
 fn start(options: &Options) -> Result<bool> {
-    if options.help {
+    if options.common.help {
         print!("{}", options::HELP);
         return Ok(true);
     }
@@ -47,35 +45,17 @@ fn start(options: &Options) -> Result<bool> {
         return Err(Error::new("namespaces that are connected need root"));
     }
     sys::stay_on_cpus(CPUS).map_err(Error::in_front("CPU affinity"))?;
-    let directory = Scratch::new()?;
-    let (subjects, left_out) = subjects::present(options, &directory.0);
+    let directory = Scratch::new("tunnels")?;
+    let (subjects, left_out) = subjects::present(options, directory.path());
     if subjects.is_empty() {
         return Err(Error::new(format!("nothing to measure; left out: {}", left_out.join("; "))));
     }
-    let turns = turn::rounds(&subjects, options, &directory.0);
+    let turns = turn::rounds(&subjects, options, directory.path());
     let report = Report::new(&turns, left_out);
-    if options.json {
+    if options.common.json {
         println!("{}", report.to_json());
     } else {
         report.print();
     }
     Ok(report.failed.is_empty())
-}
-
-/// A directory for this run. It is below /tmp because the path of a Unix socket has to be short.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("casemate-tunnels.{}", std::process::id()));
-        std::fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-        Ok(Self(directory))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A leftover directory hurts nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,10 +1,10 @@
 //! The results, as tables or as one JSON object.
 
 use crate::goals::GOALS;
-use crate::spread::Spread;
 use crate::turn::{Turn, Turns};
+use casemate_bench::machine;
+use casemate_bench::spread::Spread;
 use serde_json::{Value, json};
-use std::fs;
 
 /// Subjects that all others are compared with.
 const REFERENCES: [&str; 2] = ["wireguard-go", "forwarder"];
@@ -73,7 +73,10 @@ impl<'t> Report<'t> {
     }
 
     pub(crate) fn print(&self) {
-        println!("median (least-most) of the rounds; ratios are taken within a round; {}", machine());
+        println!(
+            "median (least-most) of the rounds; ratios are taken within a round; {}",
+            machine::describe(crate::CPUS)
+        );
         for measure in &MEASURES {
             self.table(measure);
         }
@@ -108,7 +111,7 @@ impl<'t> Report<'t> {
 
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "machine": machine(),
+            "machine": machine::describe(crate::CPUS),
             "subjects": self.all.iter().map(|turns| self.subject(turns)).collect::<Vec<_>>(),
             "goals": GOALS.iter().map(|goal| goal.json(self.all)).collect::<Vec<_>>(),
             "left_out": self.left_out,
@@ -132,13 +135,6 @@ impl<'t> Report<'t> {
             json!(Spread::of(turns.turns.iter().map(|turn| turn.small.lost)).map(Spread::json));
         subject
     }
-}
-
-/// What the numbers depend on besides: the kernel, and how busy the machine was.
-fn machine() -> String {
-    let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{} CPUs, Linux {kernel}, load {}", crate::CPUS, read("/proc/loadavg"))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Rounds, in each of which every subject has a turn.
 
-use crate::arena::Arena;
 use crate::measures::{Meter, echo, small, stream};
 use crate::options::Options;
 use crate::subjects::Subject;
+use casemate_bench::arena::Arena;
 use casemate_interop::{Error, Result};
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) struct Turns {
 pub(crate) fn rounds(subjects: &[Box<dyn Subject>], options: &Options, directory: &Path) -> Vec<Turns> {
     let names = subjects.iter().map(|subject| subject.name());
     let mut all: Vec<Turns> = names.map(|name| Turns { name, turns: Vec::new(), failure: None }).collect();
-    for round in 0..options.rounds as usize {
+    for round in 0..options.common.rounds as usize {
         for step in 0..subjects.len() {
             // Each round begins with another one.
             let which = (round + step) % subjects.len();
@@ -70,7 +70,7 @@ fn turn(subject: &dyn Subject, options: &Options, directory: &Path) -> Result<Tu
     let meter = Meter::new(&processes);
     // Nothing has been stirred up yet.
     let echo = echo::measure(&arena, &meter)?;
-    let stream = stream::measure(&arena, &meter, options.seconds, directory)?;
-    let small = small::measure(&arena, &meter, options.seconds)?;
+    let stream = stream::measure(&arena, &meter, options.common.seconds, directory)?;
+    let small = small::measure(&arena, &meter, options.common.seconds)?;
     Ok(Turn { stream, small, echo })
 }

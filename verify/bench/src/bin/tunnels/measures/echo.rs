@@ -1,8 +1,8 @@
 //! The time there and back while nothing else flows, by ping.
 
 use super::Meter;
-use crate::arena::{Arena, BEHIND};
-use crate::spread::Spread;
+use casemate_bench::arena::{Arena, BEHIND};
+use casemate_bench::spread::Spread;
 use casemate_interop::{Error, Result, run};
 use std::time::Duration;
 

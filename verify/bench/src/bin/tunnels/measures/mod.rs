@@ -1,28 +1,7 @@
-//! What is measured in a turn, and the CPU time of the tunnel's processes meanwhile.
+//! What is measured in a turn.
 
 pub(crate) mod echo;
 pub(crate) mod small;
 pub(crate) mod stream;
 
-use crate::sys;
-use casemate_interop::{Background, Error, Result};
-use std::time::Duration;
-
-/// The clock of the processes of a tunnel, both ends together.
-pub(crate) struct Meter<'p> {
-    processes: &'p [Background],
-}
-
-impl<'p> Meter<'p> {
-    pub(crate) const fn new(processes: &'p [Background]) -> Self {
-        Self { processes }
-    }
-
-    /// CPU time so far, of all threads, in their own code and in the kernel. Not that of the kernel's own threads.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
-        let time = |process: &Background| {
-            sys::cpu_time_of(process.pid()).map_err(Error::in_front("a tunnel's process"))
-        };
-        self.processes.iter().map(time).sum()
-    }
-}
+pub(crate) use casemate_bench::meter::Meter;

@@ -1,20 +1,17 @@
 //! Small packets of many flows: how many arrive in a second.
 //!
-//! iperf3 is too slow for this. The sender is a thread of this process; the packets of the flows take turns, so that no two
-//! that follow each other are of one flow or of one length. The receiver is a socket whose filter drops everything: the
-//! kernel counts what has arrived there, and no time is spent on reading it. The sender looks at this count, past the
-//! tunnel, and keeps at most [`WINDOW`] on the way: a tunnel that is slow is not flooded, and the sender sleeps meanwhile.
+//! iperf3 is too slow for this. The packets of the flows take turns, so that no two that follow each other are of one flow or
+//! of one length.
 
 use super::Meter;
-use crate::arena::{Arena, BEHIND};
-use crate::sys;
-use casemate_interop::{Error, Result};
-use socket2::{Domain, SockFilter, Socket, Type};
+use casemate_bench::arena::{Arena, BEHIND};
+pub(crate) use casemate_bench::paced::Outcome;
+use casemate_bench::paced::{self, PORT};
+use casemate_interop::Result;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::UdpSocket;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Lengths of the packets, IPv4 header included; each is one flow.
 const LENGTHS: RangeInclusive<usize> = 64..=256;
@@ -22,129 +19,26 @@ const LENGTHS: RangeInclusive<usize> = 64..=256;
 const STEP: usize = 4;
 /// Of IPv4 and UDP.
 const HEADERS: usize = 28;
-/// Packets on the way at most: as many as the queue of a TUN interface takes without dropping one.
-const WINDOW: u64 = 400;
-/// How long the sender sleeps when so many are on the way.
-const PAUSE: Duration = Duration::from_micros(200);
-/// What has not arrived for so long is lost.
-const LOST: Duration = Duration::from_millis(20);
-/// Before the count begins.
-const WARM_UP: Duration = Duration::from_millis(300);
-const PORT: u16 = 9_000;
-
-/// What the packets came to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Outcome {
-    pub(crate) packets_per_second: f64,
-    /// CPU time of the tunnel's processes for one of them, in microseconds.
-    pub(crate) cpu_us: f64,
-    /// What did not arrive, of 1.
-    pub(crate) lost: f64,
-}
-
-/// What the sender tells, and is told.
-#[derive(Default)]
-struct Shared {
-    received: AtomicU64,
-    lost: AtomicU64,
-    is_over: AtomicBool,
-}
+/// How long a full queue may hold the sender up.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 pub(crate) fn measure(arena: &Arena, meter: &Meter<'_>, seconds: Duration) -> Result<Outcome> {
-    let shared = Shared::default();
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send([arena.ends[0].pid(), arena.ends[1].pid()], &shared));
-        let outcome = observe(&shared, meter, seconds);
-        shared.is_over.store(true, Ordering::Relaxed);
-        sender
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
-            .map_err(Error::in_front("sender"))?;
-        outcome
-    })
+    paced::measure(arena, meter, seconds, open)
 }
 
-fn observe(shared: &Shared, meter: &Meter<'_>, seconds: Duration) -> Result<Outcome> {
-    let counts = || (shared.received.load(Ordering::Relaxed), shared.lost.load(Ordering::Relaxed));
-    std::thread::sleep(WARM_UP);
-    let (begin, cpu, (received, lost)) = (Instant::now(), meter.cpu()?, counts());
-    std::thread::sleep(seconds);
-    let (took, cpu, now) = (begin.elapsed(), meter.cpu()?.saturating_sub(cpu), counts());
-    let (received, lost) = ((now.0 - received) as f64, (now.1 - lost) as f64);
-    if received == 0.0 {
-        return Err(Error::new("no small packet arrives"));
-    }
-    Ok(Outcome {
-        packets_per_second: received / took.as_secs_f64(),
-        cpu_us: cpu.as_secs_f64() * 1e6 / received,
-        lost: lost / (received + lost),
-    })
-}
-
-fn send([sender, receiver]: [u32; 2], shared: &Shared) -> io::Result<()> {
-    sys::enter_network_of(receiver)?;
-    let mut sink = Sink::bind()?;
-    sys::enter_network_of(sender)?;
+fn open() -> io::Result<impl FnMut()> {
     let flow = |length| {
         let socket = UdpSocket::bind((BEHIND[0], 0))?;
         socket.connect((BEHIND[1], PORT))?;
-        socket.set_write_timeout(Some(LOST))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
         Ok((socket, vec![0; length - HEADERS]))
     };
     let flows: Vec<(UdpSocket, Vec<u8>)> = LENGTHS.step_by(STEP).map(flow).collect::<io::Result<_>>()?;
-    let (mut sent, mut turns) = (0, flows.iter().cycle());
-    while !shared.is_over.load(Ordering::Relaxed) {
-        let free = wait_for_room(sent, &mut sink, shared)?;
-        for (socket, bytes) in turns.by_ref().take(free as usize) {
-            // A queue that is full: what is not sent does not arrive, and counts as lost.
-            let _ = socket.send(bytes);
-            sent += 1;
-        }
-    }
-    Ok(())
-}
-
-/// How many packets may be sent. What is on the way for too long is given up.
-fn wait_for_room(sent: u64, sink: &mut Sink, shared: &Shared) -> io::Result<u64> {
-    let (mut arrived, mut since) = (sink.arrived, Instant::now());
-    while !shared.is_over.load(Ordering::Relaxed) {
-        sink.look()?;
-        shared.received.store(sink.arrived, Ordering::Relaxed);
-        let on_the_way = sent.saturating_sub(sink.arrived + shared.lost.load(Ordering::Relaxed));
-        if on_the_way < WINDOW {
-            return Ok(WINDOW - on_the_way);
-        }
-        if sink.arrived != arrived {
-            (arrived, since) = (sink.arrived, Instant::now());
-        } else if since.elapsed() > LOST {
-            shared.lost.fetch_add(on_the_way, Ordering::Relaxed);
-        }
-        std::thread::sleep(PAUSE);
-    }
-    Ok(0)
-}
-
-/// A socket that drops what arrives, and how much that was.
-struct Sink {
-    socket: Socket,
-    arrived: u64,
-}
-
-impl Sink {
-    fn bind() -> io::Result<Self> {
-        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-        // `ret #0`: the packet is cut to no bytes, that is, dropped.
-        let code = (libc::BPF_RET | libc::BPF_K) as u16;
-        socket.attach_filter(&[SockFilter::new(code, 0, 0, 0)])?;
-        let address: Ipv4Addr = BEHIND[1].parse().map_err(io::Error::other)?;
-        socket.bind(&SocketAddrV4::new(address, PORT).into())?;
-        Ok(Self { socket, arrived: 0 })
-    }
-
-    /// Reads the kernel's count, which has 32 bits.
-    fn look(&mut self) -> io::Result<()> {
-        let new = sys::drops(&self.socket)?.wrapping_sub(self.arrived as u32);
-        self.arrived += u64::from(new);
-        Ok(())
-    }
+    let mut turn = 0;
+    Ok(move || {
+        let (socket, bytes) = &flows[turn % flows.len()];
+        turn += 1;
+        // What is not sent does not arrive.
+        let _ = socket.send(bytes);
+    })
 }

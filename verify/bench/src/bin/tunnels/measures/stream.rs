@@ -1,7 +1,7 @@
 //! One TCP stream, by iperf3.
 
 use super::Meter;
-use crate::arena::{Arena, BEHIND};
+use casemate_bench::arena::{Arena, BEHIND};
 use casemate_interop::{Background, Error, Result, run};
 use serde_json::Value;
 use std::path::Path;

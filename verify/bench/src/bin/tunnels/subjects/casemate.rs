@@ -1,10 +1,11 @@
 //! `casemate run` with manual keys, for each suite with and without UDP encapsulation.
 
-use super::{Found, START_LIMIT, Subject, program};
-use crate::arena::{Arena, BEHIND, WIRE};
+use super::{Found, Subject};
+use casemate_bench::arena::{Arena, BEHIND, WIRE};
+use casemate_bench::gateway::Gateway;
 use casemate_interop::{Background, ENCAP_PORT, Error, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Names of the suites, and their words in an xfrm file. The keys protect nothing.
 const SUITES: [(&str, &str); 3] = [
@@ -14,18 +15,18 @@ const SUITES: [(&str, &str); 3] = [
 ];
 
 struct Casemate {
-    program: PathBuf,
+    gateway: Gateway,
     suite: &'static str,
     words: &'static str,
     in_udp: bool,
 }
 
 pub(super) fn all(programs: &Path) -> Vec<Found> {
-    let path = program(programs.join("casemate"));
+    let gateway = Gateway::in_directory(programs);
     let subject = |((suite, words), in_udp): ((&'static str, &'static str), bool)| {
         let name = name(suite, in_udp);
-        match &path {
-            Ok(program) => Ok(Box::new(Casemate { program: program.clone(), suite, words, in_udp }) as _),
+        match &gateway {
+            Ok(gateway) => Ok(Box::new(Casemate { gateway: gateway.clone(), suite, words, in_udp }) as _),
             Err(error) => Err((name, Error::new(error.to_string()))),
         }
     };
@@ -75,15 +76,9 @@ impl Subject for Casemate {
             let file = directory.join(format!("{end}.xfrm"));
             fs::write(&file, self.xfrm(end)).map_err(Error::in_front(file.display()))?;
             arena.route_over_link(end)?;
-            let mut command = arena.ends[end].command(&self.program);
-            command
-                .args(["run", "--xfrm"])
-                .arg(&file)
-                .arg("--counters")
-                .arg(directory.join(format!("{end}.counters")));
-            let mut process = Background::start("casemate", command, &directory.join(format!("{end}")))?;
-            process.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
-            Ok(process)
+            let counters = directory.join(format!("{end}.counters"));
+            let arguments = ["--xfrm".into(), file, "--counters".into(), counters];
+            self.gateway.run(arena, end, arguments, directory)
         };
         [0, 1].into_iter().map(start).collect()
     }

@@ -1,7 +1,8 @@
 //! The yardstick: a tunnel without a cipher (`src/bin/forwarder`).
 
-use super::{Found, START_LIMIT, Subject, program};
-use crate::arena::{Arena, WIRE};
+use super::{Found, Subject, program};
+use casemate_bench::arena::{Arena, WIRE};
+use casemate_bench::gateway::START_LIMIT;
 use casemate_interop::{Background, Result};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! No tunnel: what the link, the sender and the receiver are able to do.
 
 use super::Subject;
-use crate::arena::Arena;
+use casemate_bench::arena::Arena;
 use casemate_interop::{Background, Result};
 use std::path::Path;
 

@@ -6,14 +6,10 @@ mod link;
 mod strongswan;
 mod wireguard;
 
-use crate::arena::Arena;
 use crate::options::Options;
+use casemate_bench::arena::Arena;
 use casemate_interop::{Background, Error, Result};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long a program may take until it is ready.
-const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Something that carries packets from one end of an arena to the other.
 pub(crate) trait Subject {
@@ -29,10 +25,14 @@ type Found = std::result::Result<Box<dyn Subject>, (String, Error)>;
 
 /// What is there and selected; and what is selected and left out, with the reason.
 pub(crate) fn present(options: &Options, directory: &Path) -> (Vec<Box<dyn Subject>>, Vec<String>) {
-    let found: Vec<Found> = casemate::all(&options.programs)
+    let found: Vec<Found> = casemate::all(&options.common.programs)
         .into_iter()
         .chain(wireguard::all(&options.peers))
-        .chain([strongswan::find(directory), forwarder::find(&options.programs), Ok(Box::new(link::Link))])
+        .chain([
+            strongswan::find(directory),
+            forwarder::find(&options.common.programs),
+            Ok(Box::new(link::Link)),
+        ])
         .collect();
     let (mut subjects, mut left_out) = (Vec::new(), Vec::new());
     for found in found {

@@ -1,7 +1,7 @@
 //! strongSwan's ESP in user space (kernel-libipsec), which is always in UDP, with AES-GCM of 128 bits.
 
 use super::{Found, Subject};
-use crate::arena::{Arena, BEHIND, WIRE};
+use casemate_bench::arena::{Arena, BEHIND, WIRE};
 use casemate_interop::{Background, Charon, Error, Result};
 use std::fs;
 use std::path::Path;

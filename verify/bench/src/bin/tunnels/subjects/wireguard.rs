@@ -1,8 +1,9 @@
 //! WireGuard in user space: programs that make a TUN interface and are configured over a Unix socket, by lines of WireGuard's
 //! cross-platform protocol.
 
-use super::{Found, START_LIMIT, Subject, program};
-use crate::arena::{Arena, BEHIND, WIRE};
+use super::{Found, Subject, program};
+use casemate_bench::arena::{Arena, BEHIND, WIRE};
+use casemate_bench::gateway::START_LIMIT;
 use casemate_interop::{Background, Error, Result};
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -4,15 +4,18 @@ use serde_json::{Value, json};
 
 /// Of the samples of all rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+pub struct Spread {
+    /// The one in the middle.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
 }
 
 impl Spread {
     /// `None` without a sample. The median of an even number of samples is the mean of the two in the middle.
-    pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> = samples.into_iter().collect();
         samples.sort_by(f64::total_cmp);
         let (least, most) = (*samples.first()?, *samples.last()?);
@@ -21,12 +24,13 @@ impl Spread {
     }
 
     /// The median, with the others in parentheses.
-    pub(crate) fn text(self, digits: usize) -> String {
+    pub fn text(self, digits: usize) -> String {
         let Self { median, least, most } = self;
         format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
     }
 
-    pub(crate) fn json(self) -> Value {
+    /// All three.
+    pub fn json(self) -> Value {
         json!({ "median": self.median, "least": self.least, "most": self.most })
     }
 }

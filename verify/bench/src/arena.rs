@@ -1,26 +1,30 @@
 //! Two namespaces with a link between them, and an address behind each, which the tunnel has to reach.
 
+use crate::sys;
 use casemate_interop::{Error, Netns, Result, run};
+use std::io;
 use std::time::Duration;
 
 /// Addresses of the ends on the link.
-pub(crate) const WIRE: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+pub const WIRE: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// Addresses behind the ends.
-pub(crate) const BEHIND: [&str; 2] = ["10.1.0.1", "10.2.0.1"];
+pub const BEHIND: [&str; 2] = ["10.1.0.1", "10.2.0.1"];
 /// MTU of tunnels that have no opinion: WireGuard's.
-pub(crate) const TUNNEL_MTU: u32 = 1_420;
+pub const TUNNEL_MTU: u32 = 1_420;
 
 /// How often, and for how long, the first echo is tried.
 const TRIES: u32 = 20;
 const TRY: Duration = Duration::from_secs(3);
 
 /// The namespaces; they are gone with it.
-pub(crate) struct Arena {
-    pub(crate) ends: [Netns; 2],
+pub struct Arena {
+    /// The one that sends, and the one that receives.
+    pub ends: [Netns; 2],
 }
 
 impl Arena {
-    pub(crate) fn new() -> Result<Self> {
+    /// The namespaces, with the link and the addresses.
+    pub fn new() -> Result<Self> {
         let ends = [Netns::new()?, Netns::new()?];
         ends[0].ip(&format!("link add wire type veth peer name wire netns {}\n", ends[1].pid()))?;
         for (end, netns) in ends.iter().enumerate() {
@@ -33,7 +37,7 @@ impl Arena {
     }
 
     /// Brings the interface of a tunnel up and leads what is for the other side into it.
-    pub(crate) fn route_into(&self, end: usize, interface: &str) -> Result<()> {
+    pub fn route_into(&self, end: usize, interface: &str) -> Result<()> {
         let (own, other) = (BEHIND[end], BEHIND[1 - end]);
         self.ends[end].ip(&format!(
             "link set {interface} mtu {TUNNEL_MTU} up\nroute add {other}/32 dev {interface} src {own}\n"
@@ -41,16 +45,38 @@ impl Arena {
     }
 
     /// Leads what is for the other side over the link: for no tunnel, and for tunnels that look at what leaves there.
-    pub(crate) fn route_over_link(&self, end: usize) -> Result<()> {
+    pub fn route_over_link(&self, end: usize) -> Result<()> {
         let (own, other, via) = (BEHIND[end], BEHIND[1 - end], WIRE[1 - end]);
         self.ends[end].ip(&format!("route add {other}/32 via {via} src {own}\n"))
     }
 
+    /// Does something in the network of an end, such as opening sockets that stay there.
+    pub fn inside<T: Send>(&self, end: usize, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
+        let pid = self.ends[end].pid();
+        let enter = || sys::enter_network_of(pid).and_then(|()| act());
+        let done = std::thread::scope(|scope| scope.spawn(enter).join());
+        done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).map_err(Error::in_front("namespace"))
+    }
+
+    /// Packets that have come to an end over the link so far.
+    pub fn arrived(&self, end: usize) -> Result<u64> {
+        let file = format!("/proc/{}/net/dev", self.ends[end].pid());
+        let table = std::fs::read_to_string(&file).map_err(Error::in_front(&file))?;
+        let of_wire = table.lines().find_map(|line| line.trim_start().strip_prefix("wire:"));
+        let packets = of_wire.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
+        packets.ok_or_else(|| Error::new(format!("{file} does not count the link's packets")))
+    }
+
     /// Waits until an echo comes back through the tunnel.
-    pub(crate) fn wait_until_connected(&self) -> Result<()> {
+    pub fn wait_until_connected(&self) -> Result<()> {
+        self.wait_for_echo_of(BEHIND[1])
+    }
+
+    /// Waits until an echo comes back from an address behind the second end.
+    pub fn wait_for_echo_of(&self, address: &str) -> Result<()> {
         let mut said = String::new();
         for _ in 0..TRIES {
-            let words = ["-c", "1", "-W", "1", "-I", BEHIND[0], BEHIND[1]];
+            let words = ["-c", "1", "-W", "1", "-I", BEHIND[0], address];
             let output = run(&self.ends[0], TRY, "ping", &words)?;
             if output.status == 0 {
                 return Ok(());

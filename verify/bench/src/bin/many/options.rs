@@ -1,0 +1,53 @@
+//! The command line.
+
+use casemate_bench::options::{Common, number, unknown};
+use casemate_interop::Result;
+
+pub(crate) const HELP: &str = "Ten thousand tunnels beside one: memory and throughput.
+
+Usage: many [--json] [--rounds N] [--seconds N] [--tunnels N] [--programs DIR]
+
+  --tunnels N     how many tunnels, at least 2 (default: 10000)
+  --rounds N      rounds, in each of which every provider has a turn with one tunnel and one with all (default: 3)
+  --seconds N     how long the packets of a turn flow (default: 4)
+  --programs DIR  where `casemate` is (default: beside this program)
+  --json          one JSON object
+";
+
+/// As many as there are addresses for.
+const MOST: u32 = 60_000;
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) common: Common,
+    pub(crate) tunnels: u32,
+}
+
+impl Options {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Self { common: Common::new(3, 4)?, tunnels: 10_000 };
+        while let Some(word) = words.next() {
+            if options.common.take(&word, &mut words)? {
+                continue;
+            }
+            match word.as_str() {
+                "--tunnels" => options.tunnels = number(&word, words.next(), MOST)?.max(2),
+                _ => return Err(unknown(&word)),
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_tunnels_is_bounded() {
+        let parse = |line: &str| Options::parse(line.split_whitespace().map(String::from));
+        assert_eq!(parse("--tunnels 100 --rounds 1").unwrap().tunnels, 100);
+        assert!(parse("--tunnels 60001").is_err() && parse("100").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! System calls that std does not have: CPUs and priorities, CPU time and memory, the namespace of a thread, and what a socket cuts and
+//! drops.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// How many numbers SO_MEMINFO gives (linux/sock_diag.h); the drops are the last.
+const MEMORY_NUMBERS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
+
+/// Keeps this thread, and what it starts from now on, on the first CPUs that it may use.
+pub fn stay_on_cpus(count: usize) -> io::Result<()> {
+    let mut cpus = allowed_cpus()?;
+    cpus.truncate(count);
+    stay_on(&cpus)
+}
+
+/// The numbers of the CPUs that this thread may use.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    // SAFETY: cpu_set_t is plain data, for which all zeros are valid: no CPU.
+    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one cpu_set_t, whose size it is told.
+    check(unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) })?;
+    let numbers = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: CPU_ISSET stays within the set, because the numbers are below its size.
+    Ok(numbers.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect())
+}
+
+/// Keeps this thread, and what it starts from now on, on these CPUs.
+pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: cpu_set_t is plain data, for which all zeros are valid: no CPU.
+    let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let numbers = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
+    // SAFETY: CPU_SET stays within the set, because the numbers are below its size.
+    numbers.for_each(|cpu| unsafe { libc::CPU_SET(*cpu, &mut chosen) });
+    // SAFETY: the kernel reads one cpu_set_t, whose size it is told.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&chosen), &chosen) })
+}
+
+/// Lets this thread run before all others that have no such priority, from 1 to 99, until it sleeps.
+pub fn run_before_others(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one sched_param.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) })
+}
+
+/// Has the kernel cut what this UDP socket sends into datagrams of so many bytes.
+pub fn cut_into(socket: &impl AsRawFd, bytes: u16) -> io::Result<()> {
+    let value = libc::c_int::from(bytes);
+    // SAFETY: the kernel reads one int, whose size it is told.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    })
+}
+
+/// CPU time of all threads of a process so far.
+pub fn cpu_time_of(pid: u32) -> io::Result<Duration> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both calls write one value, of the type that they are given a pointer to.
+    unsafe {
+        match libc::clock_getcpuclockid(pid, &mut clock) {
+            0 => check(libc::clock_gettime(clock, &mut time))?,
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+    let (seconds, nanoseconds) = (time.tv_sec.try_into(), time.tv_nsec.try_into());
+    match (seconds, nanoseconds) {
+        (Ok(seconds), Ok(nanoseconds)) => Ok(Duration::new(seconds, nanoseconds)),
+        _ => Err(io::Error::other("a negative time")),
+    }
+}
+
+/// Moves this thread into the network namespace of a process.
+pub fn enter_network_of(pid: u32) -> io::Result<()> {
+    let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
+    // SAFETY: setns takes an open descriptor and a number, and changes only this thread.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
+}
+
+/// How many datagrams a socket has dropped so far; it begins again at zero after 2^32.
+pub fn drops(socket: &impl AsRawFd) -> io::Result<u32> {
+    let mut numbers = [0_u32; MEMORY_NUMBERS];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `len` bytes to `numbers`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &mut len,
+        )
+    })?;
+    Ok(numbers[MEMORY_NUMBERS - 1])
+}
+
+/// Bytes of a process that are in memory.
+pub fn memory_of(pid: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::Error::other("the process has no memory"))
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
