@@ -4,7 +4,7 @@
 //! is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
 //!
 //! ```text
-//!  source       what comes next out of the TUN interface                  source.rs, ordered.rs
+//!  source       what comes next out of the TUN interface                  source.rs, ordered.rs, pace.rs
 //!    |
 //!  front        reads a batch, reserves its numbers or finds its SAs     front.rs, chores.rs, wait.rs
 //!    |
@@ -31,6 +31,7 @@ mod front;
 mod home;
 mod keepalive;
 mod ordered;
+mod pace;
 mod parts;
 mod source;
 mod wait;

@@ -12,6 +12,7 @@
 //!
 //! No more is taken out of a queue than the scheduler needs to choose from, for what is taken and dropped was work for nothing.
 
+use super::pace::Pace;
 use super::source::Scheduling;
 use crate::buffers::Buffers;
 use crate::offload::Cutter;
@@ -28,9 +29,6 @@ use std::io;
 const PLACES: usize = 32;
 /// And their bytes, before one more is taken out.
 const WINDOW: usize = 128 << 10;
-/// A batch that is so long gets no further packet. With the longest super-packet it is 96 KiB, a quarter of a millisecond at 3 Gbit/s.
-const FULL: usize = 32 << 10;
-
 /// The packets of a TUN interface, put in order.
 pub(super) struct Ordered {
     classifier: Classifier,
@@ -40,6 +38,7 @@ pub(super) struct Ordered {
     lines: Vec<Line>,
     /// Of which packets are still to be cut.
     in_hand: Option<Spot>,
+    pace: Pace,
 }
 
 /// Which place in which line.
@@ -77,6 +76,7 @@ impl Ordered {
             scheduler,
             lines: (0..queues).map(|_| Line::new()).collect(),
             in_hand: None,
+            pace: Pace::new(),
         })
     }
 
@@ -89,10 +89,11 @@ impl Ordered {
         dropped: &mut dyn FnMut(DropReason, &[u8]),
     ) -> io::Result<()> {
         self.lines.iter_mut().for_each(|line| line.is_dry = false);
+        let room = self.pace.room(now);
         let (mut lens, mut bytes): (ArrayVec<usize, BATCH>, usize) = (ArrayVec::new(), 0);
         for buffer in buffers.slices() {
             if self.in_hand.is_none() {
-                if bytes >= FULL {
+                if bytes >= room {
                     break;
                 }
                 self.take_in(tun, now, dropped)?;
@@ -102,6 +103,9 @@ impl Ordered {
             lens.push(len);
         }
         buffers.hold(&lens);
+        if self.has_more() {
+            self.pace.leave_waiting(now);
+        }
         Ok(())
     }
 
