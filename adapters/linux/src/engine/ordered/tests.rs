@@ -47,6 +47,11 @@ impl Host {
         Some(host)
     }
 
+    /// Whether nothing waits and nothing was lost count of.
+    fn has_all_places(&self) -> bool {
+        self.ordered.lines.iter().all(|line| line.free.len() == PLACES && line.bytes == 0)
+    }
+
     /// Sends datagrams of this length, each with the next number in its first byte.
     fn send(&self, tos: u32, len: usize, numbers: std::ops::Range<u8>) {
         let send = || {
@@ -147,6 +152,7 @@ fn what_one_flow_has_too_much_is_refused_and_counted() {
     }
     assert_eq!(came + host.dropped.len(), 32);
     assert_eq!(host.ordered.counters().standard.full, host.dropped.len() as u64);
+    assert!(host.has_all_places());
 }
 
 #[test]
@@ -162,5 +168,5 @@ fn what_waited_too_long_is_dropped_and_counted() {
     while host.ordered.has_more() {
         host.batch(2_000);
     }
-    assert!(host.ordered.lines.iter().all(|line| line.free.len() == PLACES && line.bytes == 0));
+    assert!(host.has_all_places());
 }
