@@ -1,6 +1,8 @@
 use super::*;
+use crate::netns::Netns;
 use casemate_datapath::spd::{Action, Bundle, PolicyTable, Template};
 use casemate_sa::{AddrRange, Mode, Protocol, Selector};
+use casemate_sched::{Class, DscpTable, Rule as ClassRule};
 
 const NUMBERS: Numbers = Numbers { mark: 7, table: 8, priority: 9 };
 
@@ -118,6 +120,10 @@ fn every_change_is_shown_as_a_command() {
         show(Change::Tun { name: "tun5".into(), mtu: 1400, has_queues: false }),
         "ip tuntap add dev tun5 mode tun\nip link set dev tun5 mtu 1400 up"
     );
+    assert!(
+        show(Change::Tun { name: "tun5".into(), mtu: 1400, has_queues: true })
+            .starts_with("ip tuntap add dev tun5 mode tun multi_queue\n")
+    );
     assert_eq!(
         show(Change::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
         "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
@@ -138,4 +144,30 @@ fn rules_come_last_and_only_for_versions_that_are_led_in() {
     assert!(matches!(plan.changes().first(), Some(Change::Tun { .. })));
     assert!(matches!(plan.changes().last(), Some(Change::Rule(Rule { v4: true, .. }))));
     assert_eq!(kinds.iter().filter(|kind| Some(*kind) == kinds.last()).count(), 1);
+}
+
+#[test]
+fn where_queues_for_classes_are_not_to_be_had_there_is_one_and_a_warning() {
+    let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+    let rule = |number: u32| {
+        let range = AddrRange::single(IpAddr::from(number.to_be_bytes()));
+        ClassRule { selector: Selector::between(range, range), class: Class::Least }
+    };
+    // More than a program can hold, whoever loads it.
+    let rules: Vec<_> = (1..=10_000).map(rule).collect();
+    let classifier = Classifier::new(rules, DscpTable::FLAT);
+    let make = |classifier| {
+        let mut netlink = Netlink::open().unwrap();
+        let plan = Plan::new(&Wanted { classifier, ..wanted(&[]) }, &mut netlink).unwrap();
+        let mut warnings = Vec::new();
+        let tun = plan.make_tun("tun5", 1_400, &mut netlink, &mut |warning| warnings.push(warning)).unwrap();
+        (tun.queues().count(), warnings)
+    };
+    assert_eq!(netns.run(|| make(None)).unwrap(), (1, vec![]));
+    let (queues, warnings) = netns.run(|| make(Some(&classifier))).unwrap();
+    assert_eq!((queues, warnings.len()), (1, 1));
+    assert!(
+        warnings[0].contains("share one queue") && warnings[0].contains("too many rules"),
+        "{warnings:?}"
+    );
 }
