@@ -150,7 +150,7 @@ impl Arriving {
     /// The SA that the packet waits to be opened with.
     #[inline]
     pub(crate) fn slot(&self) -> Option<u32> {
-        (self.stage == Stage::Protected).then_some(self.slot)
+        matches!(self.stage, Stage::Protected).then_some(self.slot)
     }
 
     /// Where the ESP or AH header stands.

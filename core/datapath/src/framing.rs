@@ -28,6 +28,11 @@ impl Framing {
         Ok(Self { outer, encap: params.encap, spi: params.spi, align, growth, iv_mask: iv_mask(params) })
     }
 
+    /// Whether packets have a UDP checksum: none is needed over IPv4 (RFC 3948 section 2.1).
+    pub(crate) fn has_checksum(&self) -> bool {
+        self.encap.is_some() && !self.outer.is_v4()
+    }
+
     /// Takes other addresses, unless they do not fit the SA: another IP version has headers of another length.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
         let SaPath { src, dst, encap } = path;

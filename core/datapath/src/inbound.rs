@@ -143,15 +143,15 @@ impl Datapath {
     #[inline]
     fn settle(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
         let Batch { arriving, answers, runs } = batch;
-        for Run { id, shared, range } in runs.drain(..) {
+        for &Run { id, ref shared, ref range } in &*runs {
             let packets = packets.get_mut(range.clone()).unwrap_or_default();
             let arriving = arriving.get_mut(range.clone()).unwrap_or_default();
-            let answers = answers.get_mut(range).unwrap_or_default();
+            let answers = answers.get_mut(range.clone()).unwrap_or_default();
             let Some(SaIn { state, .. }) = self.sad.inbound_by_id(id) else {
                 arriving.iter_mut().for_each(|arriving| arriving.stop(DropReason::NoSa));
                 continue;
             };
-            let mut settler = Settler { shared: &shared, state, now };
+            let mut settler = Settler { shared, state, now };
             let warned = match &shared.engine {
                 Engine::Esp(key) => settler.settle_esp(key, packets, arriving, answers),
                 Engine::Ah(key) => settler.settle_ah(key, packets, arriving),
@@ -160,6 +160,7 @@ impl Datapath {
                 self.events.push(Event::SoftLifetime(id));
             }
         }
+        runs.clear();
     }
 
     /// Whether a clear-text ICMP error was about one of our SAs; if so, the path MTU is taken note of.

@@ -9,10 +9,8 @@ use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
 use crate::protect::Framed;
 use crate::sa_out::SaOut;
-use crate::sealing::{Batch, Run, Sealing, Step, seal_run};
+use crate::sealing::{Batch, Run, Sealer, Sealing, Step};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
-use crate::shared::Shared;
-use crate::spd::MAX_BUNDLE;
 use crate::tunnel::Inner;
 use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, pmtu, transport};
 use alloc::sync::Arc;
@@ -103,16 +101,14 @@ impl Datapath {
     ///
     /// Send it like any other. A dummy uses up a sequence number and counts towards the SA's lifetime.
     pub fn dummy(&mut self, id: SaId, now: Instant, rng: &mut dyn Rng, packet: &mut Packet<'_>) -> Outbound {
-        let mut step = Step::NEW;
+        let mut step = Step { chain: Some(Chain { inner: id.slot(), outer: None }), ..Step::NEW };
         let mut verdict = step.verdict();
         let (packets, steps) = (slice::from_mut(packet), slice::from_mut(&mut step));
-        match self.sad.outbound_by_id(id) {
-            None => steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa)),
-            Some(_) => {
-                if let Some(shared) = self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies) {
-                    seal_run(&shared, packets, steps);
-                }
-            }
+        if self.sad.outbound_by_id(id).is_none() {
+            steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa));
+        }
+        if let Some(sealer) = self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies) {
+            sealer.seal(packets, steps);
         }
         self.conclude(now, packets, steps, slice::from_mut(&mut verdict));
         verdict
@@ -150,45 +146,38 @@ impl Datapath {
         batch: &mut Batch,
     ) {
         batch.expect(packets.len());
-        let mut levels = 1;
         for (packet, step) in packets.iter_mut().zip(&mut batch.steps) {
             self.first_step(now, packet, origin, step);
-            if step.hop(1).is_some() {
-                levels = MAX_BUNDLE;
-            }
         }
-        for level in 0..levels {
-            self.frame_level(now, rng, level, packets, batch);
-        }
-    }
-
-    /// Applies the SAs at one level of the packets' bundles.
-    #[inline]
-    fn frame_level(
-        &mut self,
-        now: Instant,
-        rng: &mut dyn Rng,
-        level: usize,
-        packets: &mut [Packet<'_>],
-        batch: &mut Batch,
-    ) {
         let (mut rest, mut end) = (packets, 0usize);
-        for run in batch.steps.chunk_by_mut(|a, b| a.hop(level) == b.hop(level)) {
+        for run in batch.steps.chunk_by_mut(|a, b| a.chain == b.chain) {
             let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
             rest = others;
             let start = end;
             end = start.saturating_add(run.len());
-            let Some(hop) = run.first().and_then(|step| step.hop(level)) else { continue };
-            if level > 0 {
-                look_again(these, run);
-            }
-            match self.frame_run(now, rng, hop.slot, these, run, Content::Packets) {
-                Some(shared) if hop.is_last => batch.runs.push(Run { shared, range: start..end }),
-                // The next SA covers what this one makes.
-                Some(shared) => seal_run(&shared, these, run),
-                None => {}
+            let Some(chain) = run.first().and_then(|step| step.chain) else { continue };
+            if let Some(sealer) = self.frame_bundle(now, rng, chain, these, run) {
+                batch.runs.push(Run { sealer, range: start..end });
             }
         }
+    }
+
+    /// Applies their SAs to neighbours in the batch, up to the encryption with the last one.
+    #[inline]
+    fn frame_bundle(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        chain: Chain,
+        packets: &mut [Packet<'_>],
+        run: &mut [Step],
+    ) -> Option<Sealer> {
+        let inner = self.frame_run(now, rng, chain.inner, packets, run, Content::Packets)?;
+        let Some(outer) = chain.outer else { return Some(inner) };
+        // The outer SA covers what the inner one makes.
+        inner.seal(packets, run);
+        look_again(packets, run);
+        self.frame_run(now, rng, outer, packets, run, Content::Packets)
     }
 
     /// What is to be done with outgoing packets of `flow`.
@@ -311,10 +300,14 @@ impl Datapath {
         packets: &mut [Packet<'_>],
         steps: &mut [Step],
         content: Content,
-    ) -> Option<Arc<Shared>> {
+    ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let SaOut { shared, framing, seq, meter, .. } = self.sad.outbound(slot)?;
-        for (packet, step) in packets.iter_mut().zip(&mut *steps) {
+        let Some(SaOut { shared, framing, seq, meter, .. }) = self.sad.outbound(slot) else {
+            steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa));
+            return None;
+        };
+        let moving = packets.iter_mut().zip(steps).filter(|(_, step)| step.chain.is_some());
+        for (packet, step) in moving {
             let bytes = packet.len();
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
@@ -343,7 +336,7 @@ impl Datapath {
                 }
             }
         }
-        Some(Arc::clone(shared))
+        Some(Sealer { shared: Arc::clone(shared), has_checksum: framing.has_checksum() })
     }
 
     /// Tells the verdicts, and counts the drops.

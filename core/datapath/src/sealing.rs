@@ -4,7 +4,7 @@
 //! a run and reach the provider in one call.
 
 use crate::classify::Chain;
-use crate::esp::{self, RUN, SPARE};
+use crate::esp::{self, EspKey, RUN, SPARE};
 use crate::places::Places;
 use crate::seq::Reserved;
 use crate::shared::{Engine, Shared};
@@ -49,8 +49,15 @@ pub(crate) struct Batch {
 
 /// Neighbours in a batch to be sealed with one SA.
 pub(crate) struct Run {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) sealer: Sealer,
     pub(crate) range: Range<usize>,
+}
+
+/// What an SA's framed packets are sealed with.
+pub(crate) struct Sealer {
+    pub(crate) shared: Arc<Shared>,
+    /// Whether a UDP checksum covers the sealed bytes.
+    pub(crate) has_checksum: bool,
 }
 
 /// A packet on its way through its SAs.
@@ -66,14 +73,6 @@ pub(crate) struct Step {
     pub(crate) verdict: Outbound,
     /// Whether the drop is in the counters already.
     pub(crate) counted: bool,
-}
-
-/// One SA that a packet goes through.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hop {
-    pub(crate) slot: u32,
-    /// Whether no other SA follows.
-    pub(crate) is_last: bool,
 }
 
 impl Batch {
@@ -93,9 +92,9 @@ impl Batch {
 
     #[inline]
     pub(crate) fn seal(&mut self, packets: &mut [Packet<'_>]) {
-        for Run { shared, range } in &self.runs {
+        for Run { sealer, range } in &self.runs {
             let (packets, steps) = (packets.get_mut(range.clone()), self.steps.get_mut(range.clone()));
-            seal_run(shared, packets.unwrap_or_default(), steps.unwrap_or_default());
+            sealer.seal(packets.unwrap_or_default(), steps.unwrap_or_default());
         }
     }
 }
@@ -109,16 +108,6 @@ impl Step {
         verdict: Outbound::Drop(DropReason::CryptoFailed),
         counted: false,
     };
-
-    /// The SA to apply at this level of the bundle, if the packet is still on its way.
-    #[inline]
-    pub(crate) fn hop(&self, level: usize) -> Option<Hop> {
-        let Chain { inner, outer } = self.chain?;
-        match level {
-            0 => Some(Hop { slot: inner, is_last: outer.is_none() }),
-            _ => outer.map(|slot| Hop { slot, is_last: true }),
-        }
-    }
 
     pub(crate) fn stop(&mut self, reason: DropReason) {
         self.chain = None;
@@ -135,10 +124,21 @@ impl Step {
     }
 }
 
-/// Seals the framed packets of a run in one call.
+impl Sealer {
+    /// Seals the framed packets of a run in one call.
+    #[inline]
+    pub(crate) fn seal(&self, packets: &mut [Packet<'_>], steps: &mut [Step]) {
+        // AH was signed when it was framed.
+        let Engine::Esp(key) = &self.shared.engine else { return };
+        seal_run(key, self.shared.esn, packets, steps);
+        if self.has_checksum {
+            fill_checksums(packets, steps);
+        }
+    }
+}
+
 #[inline]
-pub(crate) fn seal_run(shared: &Shared, packets: &mut [Packet<'_>], steps: &mut [Step]) {
-    let Engine::Esp(key) = &shared.engine else { return };
+fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], steps: &mut [Step]) {
     let (mut waiting, mut count) = (0u32, 0u32);
     let framed = (0..32).zip(packets.iter_mut().zip(&mut *steps)).filter_map(|(n, (packet, step))| {
         let (at, number) = step.to_seal.take()?;
@@ -148,15 +148,19 @@ pub(crate) fn seal_run(shared: &Shared, packets: &mut [Packet<'_>], steps: &mut 
         let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
         Some((region, number))
     });
-    let done = esp::seal(key, shared.esn, framed);
-    if !done.all(count) {
-        let failed = (0..32).zip(&mut *steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
-        for (n, step) in (0..).zip(failed) {
-            if !done.has(n) {
-                step.stop(DropReason::CryptoFailed);
-            }
+    let done = esp::seal(key, esn, framed);
+    if done.all(count) {
+        return;
+    }
+    let failed = (0..32).zip(steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
+    for (n, step) in (0..).zip(failed) {
+        if !done.has(n) {
+            step.stop(DropReason::CryptoFailed);
         }
     }
+}
+
+fn fill_checksums(packets: &mut [Packet<'_>], steps: &[Step]) {
     for (packet, step) in packets.iter_mut().zip(steps) {
         if let Outbound::Send(Sealed { udp_payload: Some(at), .. }) = step.verdict {
             fill_udp6_checksum(packet.data_mut(), at.into());

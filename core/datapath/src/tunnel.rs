@@ -91,6 +91,10 @@ impl Outer {
         self.choice
     }
 
+    pub(crate) const fn is_v4(&self) -> bool {
+        matches!(self.ends, Ends::V4(..))
+    }
+
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         match self.ends {

@@ -97,7 +97,10 @@ impl<R: Road> Crew<R> {
         let count = batches.len();
         office.prepare(batches);
         calls.iter().for_each(|call| call.send(()).unwrap());
-        office.wait_for(|| office.here.load(Ordering::Acquire) == calls.len());
+        // A helper that was just hired may need this CPU to get to its own.
+        while office.here.load(Ordering::Acquire) < calls.len() {
+            thread::yield_now();
+        }
         let start = Instant::now();
         office.open.store(true, Ordering::Release);
         office.help();
