@@ -27,8 +27,13 @@ use etm::Chained;
 use ffi::{AesKeys, CcmKey, Library, Mode, library};
 use mac::{Mac, Signer};
 
-/// From how many packets on a burst is worth it, by measurement: see the decision.
-const FEW: usize = 8;
+/// From how many packets on a burst is worth it, by measurement: see the decision. Below that the processor's own SHA
+/// instructions are faster, which work on one packet after the other.
+const FROM_HMAC: usize = 8;
+/// Blocks of AES need less company than those of a hash.
+const FROM_AES_MAC: usize = 4;
+/// AES-CCM runs a chain and a counter.
+const FROM_CCM: usize = 2;
 
 /// The provider.
 pub static IPSEC_MB: IpsecMb = IpsecMb;
@@ -109,9 +114,16 @@ impl Provider for IpsecMb {
         Ok(Box::new(Mac { key: Signer::new(opened()?, alg, key)?, len: alg.tag_len() }))
     }
 
-    /// Below this the processor's own SHA instructions are faster, which work on one packet after the other.
     fn worth_from(&self, mac: MacAlg) -> usize {
-        if mac.takes_nonce() { 1 } else { FEW }
+        match mac.kind() {
+            MacKind::AesGmac(_) => 1,
+            MacKind::AesXcbc | MacKind::AesCmac => FROM_AES_MAC,
+            _ => FROM_HMAC,
+        }
+    }
+
+    fn aead_worth_from(&self, alg: AeadAlg) -> usize {
+        if matches!(alg, AeadAlg::AesCcm { .. }) { FROM_CCM } else { 1 }
     }
 
     fn etm(

@@ -100,7 +100,7 @@ impl AesMacKey {
         }
         // SAFETY: each job's data is borrowed for `'w`, and is not empty; its tag is its own, longer than the job says; the
         // keys are those of the chain.
-        unsafe { queue::run(self.library, jobs) }
+        unsafe { queue::run(self.library, &mut jobs) }
     }
 
     fn job(&self, data: &[u8], tag: &mut [u8; MAX_TAG]) -> Job {

@@ -77,7 +77,7 @@ impl CcmKey {
         }
         // SAFETY: each job's text is borrowed mutably for `'w`, and only once, as its nonce and additional data are; its tag
         // is its own and as long as the longest; its lengths are those that the library takes; the round keys are of `bits`.
-        unsafe { queue::run(self.library, jobs) }
+        unsafe { queue::run(self.library, &mut jobs) }
     }
 
     fn job(&self, direction: Direction, work: CcmWork<'_>, tag: &mut [u8; TAG]) -> Job {
