@@ -1,6 +1,6 @@
 //! A key of two providers: one for long runs of packets, one for short runs.
 
-use crate::{EtmJob, EtmKey, KeyError, MacJob, MacKey};
+use crate::{AeadJob, AeadKey, EtmJob, EtmKey, KeyError, MacJob, MacKey};
 use alloc::boxed::Box;
 
 /// Two keys that compute the same.
@@ -15,6 +15,16 @@ impl<K: ?Sized> ByRun<K> {
     #[inline]
     fn serving(&self, jobs: usize) -> &K {
         if jobs < self.from { &self.few } else { &self.many }
+    }
+}
+
+impl AeadKey for ByRun<dyn AeadKey> {
+    fn seal(&self, jobs: &mut [AeadJob<'_>]) {
+        self.serving(jobs.len()).seal(jobs);
+    }
+
+    fn open(&self, jobs: &mut [AeadJob<'_>]) {
+        self.serving(jobs.len()).open(jobs);
     }
 }
 
@@ -54,15 +64,15 @@ pub(crate) fn with_few<K: ?Sized>(
 #[cfg(test)]
 mod tests {
     use crate::{
-        CipherAlg, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey, MacKind, Outcome, Provider, Providers,
-        Tag,
+        AeadAlg, AeadJob, AeadKey, CipherAlg, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey, MacKind,
+        Outcome, Provider, Providers, Tag,
     };
     use alloc::boxed::Box;
     use alloc::vec::Vec;
 
     const MAC: MacAlg = MacAlg::standard(MacKind::HmacSha1);
 
-    /// Writes its mark as the tag.
+    /// Writes its mark as the tag, in place of the nonce with a combined-mode key.
     struct Marker {
         mark: u8,
         from: usize,
@@ -77,19 +87,33 @@ mod tests {
         }
     }
 
+    impl AeadKey for Mark {
+        fn seal(&self, jobs: &mut [AeadJob<'_>]) {
+            jobs.iter_mut().for_each(|job| job.nonce.fill(self.0));
+        }
+
+        fn open(&self, jobs: &mut [AeadJob<'_>]) {
+            AeadKey::seal(self, jobs);
+        }
+    }
+
     impl EtmKey for Mark {
         fn seal(&self, jobs: &mut [EtmJob<'_>]) {
             jobs.iter_mut().for_each(|job| job.tag.as_mut_slice().fill(self.0));
         }
 
         fn open(&self, jobs: &mut [EtmJob<'_>]) {
-            self.seal(jobs);
+            EtmKey::seal(self, jobs);
         }
     }
 
     impl Provider for Marker {
         fn name(&self) -> &'static str {
             "marker"
+        }
+
+        fn aead(&self, _: AeadAlg, _: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
+            self.answer.map_or(Ok(Box::new(Mark(self.mark))), Err)
         }
 
         fn mac(&self, _: MacAlg, _: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
@@ -103,6 +127,10 @@ mod tests {
         fn worth_from(&self, _: MacAlg) -> usize {
             self.from
         }
+
+        fn aead_worth_from(&self, _: AeadAlg) -> usize {
+            self.from
+        }
     }
 
     fn marker(mark: u8, from: usize) -> Marker {
@@ -114,6 +142,14 @@ mod tests {
         let mut jobs: Vec<_> = (0..jobs).map(job).collect();
         key.sign(&mut jobs);
         jobs[0].tag.as_slice()[0]
+    }
+
+    fn aeads(jobs: usize, run: impl Fn(&mut [AeadJob<'_>])) -> u8 {
+        let job =
+            |_| AeadJob { nonce: [0; 12], aad: &[], text: &mut [], tag: &mut [], outcome: Outcome::Pending };
+        let mut jobs: Vec<_> = (0..jobs).map(job).collect();
+        run(&mut jobs);
+        jobs[0].nonce[0]
     }
 
     fn etms(jobs: usize, run: impl Fn(&mut [EtmJob<'_>])) -> u8 {
@@ -135,8 +171,11 @@ mod tests {
         let list: [&dyn Provider; 3] = [&marker(1, 8), &marker(2, 3), &marker(3, 1)];
         let mac = Providers(&list).mac(MAC, &[0; 20]).unwrap();
         let etm = Providers(&list).etm(CipherAlg::Null, &[], MAC, &[0; 20]).unwrap();
+        let aead = Providers(&list).aead(AeadAlg::ChaCha20Poly1305, &[0; 32]).unwrap();
         for (jobs, mark) in [(1, 3), (2, 3), (3, 2), (7, 2), (8, 1), (32, 1)] {
             assert_eq!(macs(&*mac, jobs), mark, "{jobs} to be signed");
+            assert_eq!(aeads(jobs, |jobs| aead.seal(jobs)), mark, "{jobs} to be sealed, combined");
+            assert_eq!(aeads(jobs, |jobs| aead.open(jobs)), mark, "{jobs} to be opened, combined");
             assert_eq!(etms(jobs, |jobs| etm.seal(jobs)), mark, "{jobs} to be sealed");
             assert_eq!(etms(jobs, |jobs| etm.open(jobs)), mark, "{jobs} to be opened");
         }

@@ -104,6 +104,11 @@ pub trait Provider: Sync {
         1
     }
 
+    /// The same of a call on a combined-mode key.
+    fn aead_worth_from(&self, _alg: AeadAlg) -> usize {
+        1
+    }
+
     /// A PRF key of any length (RFC 7296 section 2.13), where the provider knows better than to make it of its MAC of the same
     /// name, as [`Providers::prf`] does.
     fn prf(&self, _alg: PrfAlg, _key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
@@ -148,14 +153,14 @@ impl<'p> Providers<'p> {
     /// What the first provider makes that can, from how many jobs on that is worth it, and the providers after it.
     fn first_and_rest<T>(
         &self,
-        mac: MacAlg,
+        worth_from: impl Fn(&dyn Provider) -> usize,
         mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>,
     ) -> Result<(T, usize, Providers<'p>), KeyError> {
         let mut rest = self.0;
         while let Some((provider, after)) = rest.split_first() {
             match make(*provider) {
                 Err(KeyError::Unsupported) => rest = after,
-                made => return made.map(|made| (made, provider.worth_from(mac), Providers(after))),
+                made => return made.map(|made| (made, worth_from(*provider), Providers(after))),
             }
         }
         Err(KeyError::Unsupported)
@@ -171,10 +176,11 @@ impl<'p> Providers<'p> {
         Err(KeyError::Unsupported)
     }
 
-    /// See [`Provider::aead`].
+    /// See [`Provider::aead`]. Joined with a key of a later provider for runs too short for the first.
     pub fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         check_len(alg.key_len(), key)?;
-        self.first(|p| p.aead(alg, key))
+        let (many, from, rest) = self.first_and_rest(|p| p.aead_worth_from(alg), |p| p.aead(alg, key))?;
+        by_run::with_few(many, from, || rest.aead(alg, key), |keys| Box::new(keys))
     }
 
     /// See [`Provider::mac`].
@@ -185,7 +191,7 @@ impl<'p> Providers<'p> {
 
     /// A MAC key, joined with one of a later provider for runs too short for the first.
     fn mac_of_any_len(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
-        let (many, from, rest) = self.first_and_rest(alg, |p| p.mac(alg, key))?;
+        let (many, from, rest) = self.first_and_rest(|p| p.worth_from(alg), |p| p.mac(alg, key))?;
         by_run::with_few(many, from, || rest.mac_of_any_len(alg, key), |keys| Box::new(keys))
     }
 
@@ -199,7 +205,8 @@ impl<'p> Providers<'p> {
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         check_len(cipher.key_len(), cipher_key)?;
         check_len(mac.key_len(), mac_key)?;
-        match self.first_and_rest(mac, |p| p.etm(cipher, cipher_key, mac, mac_key)) {
+        let make = |p: &dyn Provider| p.etm(cipher, cipher_key, mac, mac_key);
+        match self.first_and_rest(|p| p.worth_from(mac), make) {
             Err(KeyError::Unsupported) => {}
             Err(error) => return Err(error),
             Ok((many, from, rest)) => {

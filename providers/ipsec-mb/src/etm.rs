@@ -1,14 +1,15 @@
-//! AES-CBC or AES-CTR with HMAC, encrypt-then-MAC (RFC 4303 section 3.3.2): all packets of a run through the one, then
+//! AES-CBC or AES-CTR with a MAC, encrypt-then-MAC (RFC 4303 section 3.3.2): all packets of a run through the one, then
 //! through the other.
 
 use crate::done;
-use crate::ffi::{AesKeys, BURST, Direction, HmacKey, MOST_BYTES};
+use crate::ffi::{AesKeys, BURST, Direction, MOST_BYTES};
+use crate::mac::Signer;
 use casemate_crypto::{EtmJob, EtmKey, MAX_TAG, Outcome, Tag};
 
-/// A cipher (none for NULL encryption) and an HMAC.
+/// A cipher (none for NULL encryption) and a MAC.
 pub(crate) struct Chained {
     pub(crate) cipher: Option<AesKeys>,
-    pub(crate) mac: HmacKey,
+    pub(crate) mac: Signer,
     /// Length of the tag in bytes.
     pub(crate) tag_len: usize,
 }

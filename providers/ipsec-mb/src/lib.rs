@@ -1,16 +1,18 @@
 //! Intel's multi-buffer library for IPsec as a provider: the fastest on x86 servers, where it is installed.
 //!
-//! Has AES-GCM and AES-GMAC by direct calls, and AES-CBC, AES-CTR and HMAC for up to 32 packets at once. The library is opened
+//! Has AES-GCM and AES-GMAC by direct calls, and AES-CBC, AES-CTR, AES-CCM, HMAC, AES-XCBC and AES-CMAC for up to 32 packets
+//! at once; not ChaCha20-Poly1305, in which it is slower than others. The library is opened
 //! when the program runs and is not needed to build it ([0031](../../../docs/decisions/0031-ipsec-mb.md)). Where it is not there,
 //! is of a version that is not known, or the processor is too old, the provider has no algorithm: put another one behind it
 //! ([`casemate_crypto::Providers`]). `unsafe` is in its `ffi` module alone.
 #![deny(clippy::arithmetic_side_effects)]
 
+mod ccm;
 mod cipher;
 mod etm;
 mod ffi;
 mod gcm;
-mod hmac;
+mod mac;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +20,20 @@ use casemate_crypto::{
     AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, KeyError, MacAlg, MacKey, MacKind, Outcome,
     Provider,
 };
+use ccm::Ccm;
 use cipher::Cipher;
 use core::fmt;
 use etm::Chained;
-use ffi::{AesKeys, HmacKey, Library, Mode, Sha, library};
+use ffi::{AesKeys, CcmKey, Library, Mode, library};
+use mac::{Mac, Signer};
 
-/// From how many packets on a burst is worth it, by measurement: see the decision.
-const FEW: usize = 8;
+/// From how many packets on a burst is worth it, by measurement: see the decision. Below that the processor's own SHA
+/// instructions are faster, which work on one packet after the other.
+const FROM_HMAC: usize = 8;
+/// Blocks of AES need less company than those of a hash.
+const FROM_AES_MAC: usize = 4;
+/// AES-CCM runs a chain and a counter.
+const FROM_CCM: usize = 2;
 
 /// The provider.
 pub static IPSEC_MB: IpsecMb = IpsecMb;
@@ -81,8 +90,15 @@ impl Provider for IpsecMb {
     }
 
     fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
-        let AeadAlg::AesGcm { bits, .. } = alg else { return Err(KeyError::Unsupported) };
-        gcm::gcm(opened()?, bits, key, alg.icv_len()).ok_or(wrong_length(alg.key_len(), key))
+        let icv = alg.icv_len();
+        let made: Option<Box<dyn AeadKey>> = match alg {
+            AeadAlg::AesGcm { bits, .. } => gcm::gcm(opened()?, bits, key, icv),
+            AeadAlg::AesCcm { bits, .. } if CcmKey::has(bits) => {
+                CcmKey::new(opened()?, bits, key, icv).map(|key| Box::new(Ccm { key, icv }) as _)
+            }
+            AeadAlg::AesCcm { .. } | AeadAlg::ChaCha20Poly1305 => return Err(KeyError::Unsupported),
+        };
+        made.ok_or(wrong_length(alg.key_len(), key))
     }
 
     fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
@@ -95,13 +111,19 @@ impl Provider for IpsecMb {
         if let MacKind::AesGmac(bits) = alg.kind() {
             return gcm::gmac(opened()?, bits, key).ok_or(wrong_length(alg.key_len(), key));
         }
-        let sha = sha(alg).ok_or(KeyError::Unsupported)?;
-        Ok(hmac::hmac(opened()?, sha, key, alg.tag_len()))
+        Ok(Box::new(Mac { key: Signer::new(opened()?, alg, key)?, len: alg.tag_len() }))
     }
 
-    /// Below this the processor's own SHA instructions are faster, which work on one packet after the other.
     fn worth_from(&self, mac: MacAlg) -> usize {
-        if mac.takes_nonce() { 1 } else { FEW }
+        match mac.kind() {
+            MacKind::AesGmac(_) => 1,
+            MacKind::AesXcbc | MacKind::AesCmac => FROM_AES_MAC,
+            _ => FROM_HMAC,
+        }
+    }
+
+    fn aead_worth_from(&self, alg: AeadAlg) -> usize {
+        if matches!(alg, AeadAlg::AesCcm { .. }) { FROM_CCM } else { 1 }
     }
 
     fn etm(
@@ -111,14 +133,13 @@ impl Provider for IpsecMb {
         mac: MacAlg,
         mac_key: &[u8],
     ) -> Result<Box<dyn EtmKey>, KeyError> {
-        let sha = sha(mac).ok_or(KeyError::Unsupported)?;
+        let tag_len = mac.tag_len();
         let cipher = match (cipher, aes(cipher)) {
             (CipherAlg::Null, _) => None,
             (_, Some((mode, bits))) => Some(expanded(mode, bits, cipher_key)?),
             (_, None) => return Err(KeyError::Unsupported),
         };
-        let mac_key = HmacKey::new(opened()?, sha, mac_key);
-        Ok(Box::new(Chained { cipher, mac: mac_key, tag_len: mac.tag_len() }))
+        Ok(Box::new(Chained { cipher, mac: Signer::new(opened()?, mac, mac_key)?, tag_len }))
     }
 }
 
@@ -136,16 +157,6 @@ fn aes(alg: CipherAlg) -> Option<(Mode, AesBits)> {
         CipherAlg::AesCbc(bits) => Some((Mode::Cbc, bits)),
         CipherAlg::AesCtr(bits) => Some((Mode::Ctr, bits)),
         CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => None,
-    }
-}
-
-fn sha(alg: MacAlg) -> Option<Sha> {
-    match alg.kind() {
-        MacKind::HmacSha1 => Some(Sha::Sha1),
-        MacKind::HmacSha256 => Some(Sha::Sha256),
-        MacKind::HmacSha384 => Some(Sha::Sha384),
-        MacKind::HmacSha512 => Some(Sha::Sha512),
-        MacKind::HmacMd5 | MacKind::AesXcbc | MacKind::AesCmac | MacKind::AesGmac(_) => None,
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "tests")]
 
 use super::*;
-use casemate_crypto::{EtmJob, MacJob, Tag};
+use casemate_crypto::{AeadJob, EtmJob, MacJob, Tag};
 use ffi::MOST_BYTES;
 use std::thread;
 
@@ -51,6 +51,57 @@ fn the_longest_packet_is_worked_on_and_a_longer_one_is_refused() {
     pair.open(&mut jobs);
     assert_eq!(jobs.each_ref().map(|job| job.outcome), [Outcome::Done, Outcome::Failed, Outcome::Done]);
     assert!(long.iter().chain(&too_long).chain(&short).all(|byte| *byte == 3));
+}
+
+fn ccm() -> Box<dyn AeadKey> {
+    IPSEC_MB.aead(AeadAlg::aes_ccm(AesBits::B128, 8).unwrap(), &[6; 16]).unwrap()
+}
+
+/// Seals or opens texts with their tags in one call.
+fn run_ccm(work: &mut [(Vec<u8>, [u8; 8])], aad: &[u8], run: impl Fn(&mut [AeadJob<'_>])) -> Vec<Outcome> {
+    let mut jobs: Vec<_> = work
+        .iter_mut()
+        .map(|(text, tag)| AeadJob { nonce: [8; 12], aad, text, tag, outcome: Outcome::Pending })
+        .collect();
+    run(&mut jobs);
+    jobs.iter().map(|job| job.outcome).collect()
+}
+
+#[test]
+fn a_forged_packet_of_a_run_fails_alone_and_is_wiped() {
+    if !is_there() {
+        return;
+    }
+    for run in 1..=33 {
+        let key = ccm();
+        let mut work: Vec<_> = (1..=run).map(|len| (vec![3; 7 * len], [0; 8])).collect();
+        let plain: Vec<_> = work.iter().map(|(text, _)| text.clone()).collect();
+        assert!(run_ccm(&mut work, &[1; 12], |jobs| key.seal(jobs)).iter().all(|is| *is == Outcome::Done));
+        let forged = run / 2;
+        work[forged].1[7] ^= 1;
+        let outcomes = run_ccm(&mut work, &[1; 12], |jobs| key.open(jobs));
+        for (at, (text, _)) in work.iter().enumerate() {
+            let (outcome, left) = if at == forged {
+                (Outcome::Failed, vec![0; plain[at].len()])
+            } else {
+                (Outcome::Done, plain[at].clone())
+            };
+            assert_eq!((outcomes[at], text), (outcome, &left), "packet {at} of {run}");
+        }
+    }
+}
+
+#[test]
+fn ccm_refuses_what_the_library_cannot_count() {
+    if !is_there() {
+        return;
+    }
+    let key = ccm();
+    let mut work = [MOST_BYTES, MOST_BYTES + 1, 20].map(|len| (vec![3; len], [0; 8]));
+    let expected = [Outcome::Done, Outcome::Failed, Outcome::Done];
+    assert_eq!(run_ccm(&mut work, &[], |jobs| key.seal(jobs)), expected);
+    assert_eq!(run_ccm(&mut work, &[], |jobs| key.open(jobs)), expected);
+    assert_eq!(run_ccm(&mut work[2..], &[1; 47], |jobs| key.seal(jobs)), [Outcome::Failed]);
 }
 
 /// What one thread computes with a key does not depend on what another does with it at the same time.

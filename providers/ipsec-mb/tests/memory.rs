@@ -52,12 +52,16 @@ fn gcm() -> Box<dyn AeadKey> {
     IPSEC_MB.aead(AeadAlg::aes_gcm(AesBits::B256, 16).unwrap(), &[0xA5; 32]).unwrap()
 }
 
+fn ccm() -> Box<dyn AeadKey> {
+    IPSEC_MB.aead(AeadAlg::aes_ccm(AesBits::B256, 16).unwrap(), &[0xA5; 32]).unwrap()
+}
+
 fn chained() -> Box<dyn EtmKey> {
     let mac = MacAlg::standard(MacKind::HmacSha256);
     IPSEC_MB.etm(CipherAlg::AesCbc(AesBits::B256), &[0xA5; 32], mac, &[0x5A; 32]).unwrap()
 }
 
-fn run_gcm(key: &dyn AeadKey, spoil: u8) {
+fn run_combined(key: &dyn AeadKey, spoil: u8) {
     let (mut text, mut tag) = ([7; 1424], [0; 16]);
     let outcome = Outcome::Pending;
     let mut jobs = [AeadJob { nonce: [1; 12], aad: &[2; 8], text: &mut text, tag: &mut tag, outcome }];
@@ -97,12 +101,13 @@ fn packets_allocate_nothing_and_what_was_lent_comes_back_wiped() {
     if let Err(absent) = IPSEC_MB.available() {
         return casemate_left_out::note(absent);
     }
-    let (combined, pair) = (gcm(), chained());
+    let (combined, ccm, pair) = (gcm(), ccm(), chained());
     run_chained(&*pair, 0);
     for spoil in [0, 1] {
         let before = ALLOCATIONS.get();
-        run_gcm(&*combined, spoil);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "AES-GCM");
+        run_combined(&*combined, spoil);
+        run_combined(&*ccm, spoil);
+        assert_eq!(ALLOCATIONS.get() - before, 0, "AES-GCM and AES-CCM");
         run_chained(&*pair, spoil);
         assert_eq!(ALLOCATIONS.get() - before, OWN, "AES-CBC with HMAC");
     }
@@ -112,11 +117,14 @@ fn packets_allocate_nothing_and_what_was_lent_comes_back_wiped() {
     assert_eq!(unwiped, 0);
     drop(combined);
     assert_eq!(wiped(), (before + 1, 0), "the AES-GCM key");
+    // Round keys for two directions.
+    drop(ccm);
+    assert_eq!(wiped(), (before + 3, 0), "the AES-CCM key");
     // Round keys for two directions, inner and outer state, and the tag of nothing.
     drop(pair);
-    assert_eq!(wiped(), (before + 6, 0), "the keys of the pair");
+    assert_eq!(wiped(), (before + 8, 0), "the keys of the pair");
 
     // The manager of a thread that ends.
     thread::spawn(|| run_chained(&*chained(), 0)).join().unwrap();
-    assert_eq!(wiped(), (before + 12, 0), "the keys of the pair, and the manager");
+    assert_eq!(wiped(), (before + 14, 0), "the keys of the pair, and the manager");
 }

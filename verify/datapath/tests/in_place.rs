@@ -3,13 +3,14 @@
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)]
 
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
-    MacKind, Outcome, Provider, Providers,
+    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, EspSuite, EtmJob, EtmKey, KeyError, MacAlg,
+    MacJob, MacKey, MacKind, Outcome, Provider, Providers,
 };
 use casemate_datapath::{
     Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM, Unmatched,
 };
 use casemate_datapath_tests::{Ends, LinkSpec, NotRandom, packets, suites};
+use casemate_ipsec_mb::IPSEC_MB;
 use casemate_sa::{Instant, Mode};
 use casemate_wire::packet::Packet;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -180,7 +181,9 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
 fn specs() -> Vec<LinkSpec> {
     let sha256 = suites::ah(MacAlg::standard(MacKind::HmacSha256), 1);
     let mut specs = Vec::new();
-    for suite in [suites::gcm(), suites::cbc_sha1()] {
+    let ccm = EspSuite::Combined(AeadAlg::aes_ccm(AesBits::B128, 16).unwrap());
+    let cbc_xcbc = EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::AesXcbc));
+    for suite in [suites::gcm(), ccm, suites::cbc_sha1(), cbc_xcbc] {
         for (mode, ends) in [(Mode::Tunnel, Ends::tunnel(4, 6)), (Mode::Transport, Ends::transport(4))] {
             for esn in [false, true] {
                 let mut spec = LinkSpec::single(ends, mode, suites::esp(suite, 1));
@@ -198,12 +201,25 @@ fn specs() -> Vec<LinkSpec> {
     specs
 }
 
+/// The providers that are there.
+fn providers() -> Vec<&'static dyn Provider> {
+    let mut providers: Vec<&'static dyn Provider> = vec![&casemate_rustcrypto::RUSTCRYPTO];
+    match IPSEC_MB.available() {
+        Ok(()) => providers.push(&IPSEC_MB),
+        Err(absent) => casemate_left_out::note(absent),
+    }
+    providers
+}
+
 // One test, for the notes on texts are shared.
 #[test]
 fn no_allocation_and_no_copy() {
+    let providers = providers();
     for spec in specs() {
         exercise(&spec, &Watcher, true);
-        let allocations = exercise(&spec, &casemate_rustcrypto::RUSTCRYPTO, false);
-        assert_eq!(allocations, 0, "{:?}", spec.layers);
+        for provider in &providers {
+            let allocations = exercise(&spec, *provider, false);
+            assert_eq!(allocations, 0, "{}: {:?}", provider.name(), spec.layers);
+        }
     }
 }

@@ -4,10 +4,10 @@ use super::BURST;
 use super::layout::{Job, MOST_BYTES, STATUS_COMPLETED};
 use super::library::Library;
 use super::manager;
+use super::secret::Secret;
 use arrayvec::ArrayVec;
 use casemate_crypto::AesBits;
 use core::ffi::c_int;
-use zeroize::Zeroize;
 
 /// A mode of AES without a tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) enum Direction {
 
 impl Direction {
     /// `IMB_CIPHER_DIRECTION`.
-    fn number(self) -> c_int {
+    pub(super) fn number(self) -> c_int {
         match self {
             Self::Encrypt => 1,
             Self::Decrypt => 2,
@@ -47,15 +47,8 @@ impl Direction {
     }
 }
 
-/// 15 round keys of AES, filled up to whole cache lines, wiped on drop.
-#[repr(C, align(64))]
-struct RoundKeys([u8; 256]);
-
-impl Drop for RoundKeys {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
+/// 15 round keys of AES, filled up to whole cache lines.
+pub(super) type RoundKeys = Secret<256>;
 
 /// An AES key for a mode, expanded for both directions.
 pub(crate) struct AesKeys {
@@ -78,7 +71,7 @@ impl AesKeys {
             AesBits::B192 => k192,
             AesBits::B256 => k256,
         };
-        let (mut encrypt, mut decrypt) = (Box::new(RoundKeys([0; 256])), Box::new(RoundKeys([0; 256])));
+        let (mut encrypt, mut decrypt) = (Box::new(Secret([0; 256])), Box::new(Secret([0; 256])));
         // SAFETY: the function reads a key of `bits`, which `key` is long enough for, and writes at most 15 round keys to each.
         unsafe {
             expand(key.as_ptr().cast(), (&raw mut *encrypt).cast(), (&raw mut *decrypt).cast());
@@ -112,9 +105,16 @@ impl AesKeys {
             // SAFETY: the manager is this thread's and in no other call; there are `count` jobs. Each job's text is borrowed
             // mutably for `'w`, and only once, as its IV is; its length is one that the mode takes; the round keys are those
             // of `bits`. The call ends when all are done, so the library keeps no pointer that it would use again.
-            unsafe { burst(head, jobs.as_mut_ptr(), count, self.mode.number(), direction.number(), key_len) }
+            Some(unsafe {
+                burst(head, jobs.as_mut_ptr(), count, self.mode.number(), direction.number(), key_len)
+            })
         });
         done == Some(count) && jobs.iter().all(|job| job.status == STATUS_COMPLETED)
+    }
+
+    /// Of the encryption.
+    pub(super) fn round_keys(&self) -> &RoundKeys {
+        &self.encrypt
     }
 
     fn job(&self, iv: &[u8; 16], text: &mut [u8]) -> Job {

@@ -1,13 +1,13 @@
 //! HMAC for many packets in one call.
 
 use super::BURST;
-use super::layout::{Job, MOST_BYTES, STATUS_COMPLETED};
+use super::layout::{HashFields, HmacFields, Job, MOST_BYTES, STATUS_COMPLETED};
 use super::library::Library;
 use super::manager;
+use super::secret::Secret;
 use arrayvec::ArrayVec;
 use casemate_crypto::MAX_TAG;
 use core::ffi::c_int;
-use zeroize::Zeroize;
 
 /// Longest block of any hash here, in bytes.
 const MAX_BLOCK: usize = 128;
@@ -56,16 +56,6 @@ impl Sha {
             Self::Sha384 => sha384,
             Self::Sha512 => sha512,
         }
-    }
-}
-
-/// Bytes that are or were made from a key, wiped on drop.
-#[repr(C, align(64))]
-struct Secret<const N: usize>([u8; N]);
-
-impl<const N: usize> Drop for Secret<N> {
-    fn drop(&mut self) {
-        self.0.zeroize();
     }
 }
 
@@ -119,7 +109,7 @@ impl HmacKey {
             // SAFETY: the manager is this thread's and in no other call; there are `count` jobs. Each job's data is borrowed
             // for `'w`, and is not empty; its tag is its own, as long as the longest digest; the states are those of `sha`.
             // The call ends when all are done, so the library keeps no pointer that it would use again.
-            unsafe { burst(head, jobs.as_mut_ptr(), count, self.sha.number()) }
+            Some(unsafe { burst(head, jobs.as_mut_ptr(), count, self.sha.number()) })
         });
         done == Some(count) && jobs.iter().all(|job| job.status == STATUS_COMPLETED)
     }
@@ -130,8 +120,9 @@ impl HmacKey {
             hash_len: data.len() as u64,
             tag: tag.as_mut_ptr(),
             tag_len: self.sha.digest_len() as u64,
-            hmac_inner: self.inner.0.as_ptr(),
-            hmac_outer: self.outer.0.as_ptr(),
+            hash_fields: HashFields {
+                hmac: HmacFields { inner: self.inner.0.as_ptr(), outer: self.outer.0.as_ptr() },
+            },
             ..Job::EMPTY
         }
     }

@@ -1,9 +1,9 @@
 //! Opening the library, and what is taken from it.
 
 use super::layout::{
-    ARCH_AVX, CipherBurst, ExpandKey, FEATURE_AESNI, FEATURE_PCLMULQDQ, FEATURE_SAFE_DATA,
+    ARCH_AVX, CipherBurst, CmacSubkeys, ExpandKey, FEATURE_AESNI, FEATURE_PCLMULQDQ, FEATURE_SAFE_DATA,
     FEATURE_SAFE_PARAM, FEATURE_SELF_TEST_PASS, GcmCrypt, GcmExpand, HashAll, HashBurst, KNOWN, ManagerHead,
-    OneBlock,
+    OneBlock, QueueBurst, XcbcExpand,
 };
 use super::manager::{Manager, Memory};
 use crate::Absent;
@@ -49,6 +49,11 @@ pub(super) struct Functions {
     pub(super) gcm_expand: [GcmExpand; 3],
     pub(super) cipher_burst: CipherBurst,
     pub(super) hash_burst: HashBurst,
+    pub(super) cmac_subkeys: CmacSubkeys,
+    pub(super) xcbc_expand: XcbcExpand,
+    pub(super) queue_free: QueueBurst,
+    pub(super) queue_submit: QueueBurst,
+    pub(super) queue_flush: QueueBurst,
 }
 
 /// The library, or why it is not used. Opened by the first call.
@@ -147,6 +152,11 @@ fn functions(head: &ManagerHead) -> Result<Functions, Absent> {
         gcm_expand: all(head.gcm_expand)?,
         cipher_burst: head.cipher_burst.ok_or(Absent::Incomplete)?,
         hash_burst: head.hash_burst.ok_or(Absent::Incomplete)?,
+        cmac_subkeys: head.cmac_subkeys.ok_or(Absent::Incomplete)?,
+        xcbc_expand: head.xcbc_expand.ok_or(Absent::Incomplete)?,
+        queue_free: head.queue_free.ok_or(Absent::Incomplete)?,
+        queue_submit: head.queue_submit.ok_or(Absent::Incomplete)?,
+        queue_flush: head.queue_flush.ok_or(Absent::Incomplete)?,
     })
 }
 

@@ -48,14 +48,18 @@ thread_local! {
 }
 
 /// Runs `burst` with this thread's manager, which it is the only one to use. `None` if the library gave none, or while the
-/// thread ends.
-pub(super) fn with<T>(library: &Library, burst: impl FnOnce(*mut ManagerHead) -> T) -> Option<T> {
+/// thread ends. Where `burst` answers `None` the manager is thrown away: a job may be left in it.
+pub(super) fn with<T>(library: &Library, burst: impl FnOnce(*mut ManagerHead) -> Option<T>) -> Option<T> {
     let run = |slot: &RefCell<Option<Manager>>| {
         let mut slot = slot.try_borrow_mut().ok()?;
         if slot.is_none() {
             *slot = Some(library.manager().ok()?);
         }
-        slot.as_ref().map(|manager| burst(manager.head))
+        let answer = slot.as_ref().and_then(|manager| burst(manager.head));
+        if answer.is_none() {
+            *slot = None;
+        }
+        answer
     };
     MANAGER.try_with(run).ok().flatten()
 }

@@ -1,12 +1,15 @@
 //! The layout that this crate has in mind against the header itself, as a C compiler reads it.
 #![allow(clippy::arithmetic_side_effects, reason = "offsets of a struct, in a test")]
 
-use super::layout::{GcmContext, GcmKeyData, Job, KNOWN, ManagerHead};
+use super::layout::{AesMacFields, CcmFields, GcmContext, GcmKeyData, HmacFields, Job, KNOWN, ManagerHead};
 use core::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
 const HEADER: &str = "/usr/include/intel-ipsec-mb.h";
+
+/// Where the fields of a hash start in a job.
+const FIELDS: usize = offset_of!(Job, hash_fields);
 
 /// Each row: what C says, as an expression, and what is expected.
 fn expected() -> Vec<(String, usize)> {
@@ -17,6 +20,8 @@ fn expected() -> Vec<(String, usize)> {
         ("used_arch", offset_of!(ManagerHead, used_arch)),
         ("keyexp_128", offset_of!(ManagerHead, expand_key)),
         ("keyexp_256", offset_of!(ManagerHead, expand_key) + 16),
+        ("cmac_subkey_gen_128", offset_of!(ManagerHead, cmac_subkeys)),
+        ("xcbc_keyexp", offset_of!(ManagerHead, xcbc_expand)),
         ("sha1_one_block", offset_of!(ManagerHead, one_block)),
         ("sha512_one_block", offset_of!(ManagerHead, one_block) + 32),
         ("sha1", offset_of!(ManagerHead, hash_all)),
@@ -28,6 +33,9 @@ fn expected() -> Vec<(String, usize)> {
         ("gcm256_dec", offset_of!(ManagerHead, gcm_open) + 16),
         ("gcm128_pre", offset_of!(ManagerHead, gcm_expand)),
         ("gcm256_pre", offset_of!(ManagerHead, gcm_expand) + 16),
+        ("get_next_burst", offset_of!(ManagerHead, queue_free)),
+        ("submit_burst", offset_of!(ManagerHead, queue_submit)),
+        ("flush_burst", offset_of!(ManagerHead, queue_flush)),
         ("submit_cipher_burst", offset_of!(ManagerHead, cipher_burst)),
         ("submit_hash_burst", offset_of!(ManagerHead, hash_burst)),
     ] {
@@ -47,8 +55,20 @@ fn expected() -> Vec<(String, usize)> {
         ("iv_len_in_bytes", offset_of!(Job, initial_vector_len)),
         ("auth_tag_output", offset_of!(Job, tag)),
         ("auth_tag_output_len_in_bytes", offset_of!(Job, tag_len)),
-        ("u.HMAC._hashed_auth_key_xor_ipad", offset_of!(Job, hmac_inner)),
-        ("u.HMAC._hashed_auth_key_xor_opad", offset_of!(Job, hmac_outer)),
+        ("u.HMAC._hashed_auth_key_xor_ipad", FIELDS + offset_of!(HmacFields, inner)),
+        ("u.HMAC._hashed_auth_key_xor_opad", FIELDS + offset_of!(HmacFields, outer)),
+        ("u.XCBC._k1_expanded", FIELDS + offset_of!(AesMacFields, round_keys)),
+        ("u.XCBC._k2", FIELDS + offset_of!(AesMacFields, whole)),
+        ("u.XCBC._k3", FIELDS + offset_of!(AesMacFields, filled)),
+        ("u.CMAC._key_expanded", FIELDS + offset_of!(AesMacFields, round_keys)),
+        ("u.CMAC._skey1", FIELDS + offset_of!(AesMacFields, whole)),
+        ("u.CMAC._skey2", FIELDS + offset_of!(AesMacFields, filled)),
+        ("u.CCM.aad", FIELDS + offset_of!(CcmFields, aad)),
+        ("u.CCM.aad_len_in_bytes", FIELDS + offset_of!(CcmFields, aad_len)),
+        ("cipher_mode", offset_of!(Job, cipher_mode)),
+        ("cipher_direction", offset_of!(Job, direction)),
+        ("hash_alg", offset_of!(Job, hash)),
+        ("chain_order", offset_of!(Job, chain_order)),
         ("status", offset_of!(Job, status)),
     ] {
         row(&format!("offsetof(IMB_JOB, {field})"), offset);
