@@ -1,6 +1,7 @@
-//! The provider on Intel's multi-buffer library against the vectors of what it has, and against the RustCrypto provider.
+//! The provider on Intel's multi-buffer library against the vectors of what it has, and against two other providers.
 //! Left out, by name, where the library is not there.
 
+use casemate_aws_lc::AWS_LC;
 use casemate_ipsec_mb::IPSEC_MB;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, conformance, differential};
@@ -21,5 +22,12 @@ fn conforms() {
 fn agrees_with_rustcrypto() {
     if is_there() {
         differential(&IPSEC_MB, &RUSTCRYPTO, 1).assert(MANY_BUFFERS_DIFFERENTIAL);
+    }
+}
+
+#[test]
+fn agrees_with_aws_lc() {
+    if is_there() {
+        differential(&IPSEC_MB, &AWS_LC, 2).assert(MANY_BUFFERS_DIFFERENTIAL);
     }
 }
