@@ -33,11 +33,14 @@ impl Receiver {
             .map_err(|error| Error::new("packet socket", error))
     }
 
-    /// Receives up to a batch of packets into `buffers`; answers how many.
-    pub fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+    /// Receives up to so many packets into `buffers`, a batch at most; answers how many.
+    pub fn receive(&self, buffers: &mut Buffers, most: usize) -> io::Result<usize> {
         buffers.hold(&[]);
         let mut lens = [0; BATCH];
-        let count = sys::receive_batch(self.0.as_fd(), &mut buffers.slices(), None, &mut lens)?;
+        let mut slices = buffers.slices();
+        slices.truncate(most);
+        let count = sys::receive_batch(self.0.as_fd(), &mut slices, None, &mut lens)?;
+        drop(slices);
         buffers.hold(lens.get(..count).unwrap_or_default());
         Ok(count)
     }

@@ -105,31 +105,37 @@ impl UdpPort {
         self.inbox.index < self.inbox.count
     }
 
-    /// Receives up to a batch of datagrams into `buffers`, as IP packets; answers how many.
-    pub fn receive(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
+    /// Receives up to a batch of datagrams into `buffers`, as IP packets; answers how many. From `room` bytes on no further one is taken.
+    pub fn receive(&mut self, buffers: &mut Buffers, room: usize) -> io::Result<usize> {
         buffers.hold(&[]);
         if !self.has_more() {
             self.inbox.fill(&self.socket)?;
         }
         let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
-        let mut metas: ArrayVec<Meta, BATCH> = ArrayVec::new();
+        let mut places: ArrayVec<usize, BATCH> = ArrayVec::new();
+        let mut bytes = 0usize;
         for buffer in buffers.slices() {
-            let Some((datagram, meta)) = self.inbox.next() else { break };
-            let Some(room) = buffer.get_mut(..datagram.len()) else { continue };
-            room.copy_from_slice(datagram);
-            lens.push(room.len());
-            metas.push(*meta);
+            if bytes >= room {
+                break;
+            }
+            let Some((datagram, place)) = self.inbox.next() else { break };
+            let Some(slot) = buffer.get_mut(..datagram.len()) else { continue };
+            slot.copy_from_slice(datagram);
+            bytes = bytes.saturating_add(slot.len());
+            lens.push(slot.len());
+            places.push(place);
         }
         buffers.hold(&lens);
         let mut packets = buffers.packets();
-        for (packet, meta) in packets.iter_mut().zip(&metas) {
-            if restore(packet, meta, self.port).is_none() {
+        for (packet, place) in packets.iter_mut().zip(places) {
+            let meta = self.inbox.metas.get(place);
+            if meta.and_then(|meta| restore(packet, meta, self.port)).is_none() {
                 // Neither address nor room: an empty packet is a malformed one.
                 let _ = packet.set_len(0);
             }
         }
-        let places = Buffers::places_of(packets);
-        buffers.settle(&places);
+        let moved = Buffers::places_of(packets);
+        buffers.settle(&moved);
         Ok(lens.len())
     }
 }
@@ -153,17 +159,18 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes out the next datagram.
-    fn next(&mut self) -> Option<(&[u8], &Meta)> {
+    /// Takes out the next datagram; answers it and its place.
+    fn next(&mut self) -> Option<(&[u8], usize)> {
         if self.index >= self.count {
             return None;
         }
-        let (len, meta) = (*self.lens.get(self.index)?, self.metas.get(self.index)?);
-        let came = self.bytes.chunks_exact(MAX_PACKET).nth(self.index)?.get(..len)?;
+        let place = self.index;
+        let (len, meta) = (*self.lens.get(place)?, self.metas.get(place)?);
+        let came = self.bytes.chunks_exact(MAX_PACKET).nth(place)?.get(..len)?;
         let (from, size) = (self.at, meta.train_size().unwrap_or(len).max(1));
         let end = from.saturating_add(size).min(len);
         (self.index, self.at) = if end < len { (self.index, end) } else { (self.index.saturating_add(1), 0) };
-        Some((came.get(from..end)?, meta))
+        Some((came.get(from..end)?, place))
     }
 }
 
@@ -288,7 +295,7 @@ mod tests {
         sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(ready, [true]);
         let mut buffers = Buffers::new();
-        assert_eq!(port.receive(&mut buffers).unwrap(), 1);
+        assert_eq!(port.receive(&mut buffers, usize::MAX).unwrap(), 1);
         let packet = buffers.packets()[0].data().to_vec();
         let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
         assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), free));
@@ -314,7 +321,7 @@ mod tests {
     fn waiting(port: &mut UdpPort) -> Vec<u8> {
         let mut buffers = Buffers::new();
         let mut found = Vec::new();
-        while port.receive(&mut buffers).is_ok() {
+        while port.receive(&mut buffers, usize::MAX).is_ok() {
             found.extend(buffers.packets().iter().map(|packet| packet.data()[packet.len() - 1]));
         }
         found

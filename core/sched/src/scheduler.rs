@@ -123,7 +123,7 @@ impl<T> Scheduler<T> {
     /// for the caller to free.
     #[inline]
     pub fn take(&mut self, now: Instant, mut late: impl FnMut(Class, T)) -> Option<(Class, T)> {
-        let goes_first = !self.lanes.low_latency.queue.is_empty() && self.bucket.has_tokens(now);
+        let goes_first = self.has_urgent(now);
         let class = if goes_first { Class::LowLatency } else { self.next_in_turn()? };
         let lane = self.lanes.get_mut(class);
         let dropped = &mut lane.counters.late;
@@ -140,6 +140,12 @@ impl<T> Scheduler<T> {
         count(&mut lane.counters.taken_bytes, waiting.len);
         count(&mut lane.counters.over_cap, u32::from(class == Class::LowLatency && !goes_first));
         Some((class, waiting.item))
+    }
+
+    /// Whether a low-latency item waits that the cap lets go first: for a caller that works on a large item bit by bit.
+    #[inline]
+    pub fn has_urgent(&mut self, now: Instant) -> bool {
+        !self.lanes.low_latency.queue.is_empty() && self.bucket.has_tokens(now)
     }
 
     #[inline]

@@ -4,6 +4,7 @@ use super::batch::Batch;
 use super::common::Common;
 use super::dummies::Dummies;
 use super::keepalive::Keepalives;
+use super::pace::Pace;
 use super::source::Source;
 use super::{Attendant, Home, entry, exit};
 use crate::clock::Clock;
@@ -36,6 +37,8 @@ pub(super) struct Front {
     pub(super) ledger: Option<Ledger>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
+    /// How long batches from the wire may be, if what is urgent overtakes others.
+    pub(super) pace: Option<Pace>,
 }
 
 impl Front {
@@ -111,25 +114,34 @@ impl Front {
 
     /// Takes a batch from a packet socket and has it delivered.
     fn raw_round(&mut self, common: &Common, index: usize) -> Result<(), Error> {
-        let (Some(receiver), buffers) = (self.receivers.get(index), &mut self.batch.buffers) else {
-            return Ok(());
-        };
-        let count = received(receiver.receive(buffers), "packet socket")?;
+        let Some(receiver) = self.receivers.get(index) else { return Ok(()) };
+        let buffers = &mut self.batch.buffers;
+        let most = self.pace.as_mut().map_or(BATCH, |pace| pace.packets(self.clock.now()));
+        let count = received(receiver.receive(buffers, most), "packet socket")?;
         // The kernel has these packets, too. What is not for the data path is the kernel's business alone.
         let ours = common.ours();
         buffers.retain(|packet| Arrival::of(packet, &ours) != Arrival::Other);
         drop(ours);
-        self.pass_on(common, count == BATCH, entry::take);
+        self.pass_in(common, count == most);
         Ok(())
     }
 
     /// Takes a batch from a UDP port and has it delivered.
     fn port_round(&mut self, common: &Common, index: usize) -> Result<(), Error> {
         let Some(port) = self.ports.get_mut(index) else { return Ok(()) };
-        received(port.receive(&mut self.batch.buffers), "UDP port")?;
+        let room = self.pace.as_mut().map_or(usize::MAX, |pace| pace.room(self.clock.now()));
+        received(port.receive(&mut self.batch.buffers, room), "UDP port")?;
         let has_more = port.has_more();
-        self.pass_on(common, has_more, entry::take);
+        self.pass_in(common, has_more);
         Ok(())
+    }
+
+    /// Has a batch opened and delivered.
+    fn pass_in(&mut self, common: &Common, has_more: bool) {
+        if let Some(pace) = self.pace.as_mut().filter(|_| has_more) {
+            pace.leave_waiting(self.clock.now());
+        }
+        self.pass_on(common, has_more, entry::take);
     }
 
     /// Gives the batch to a helper if there is a backlog and somebody is free, or carries on with it, after those that wait.

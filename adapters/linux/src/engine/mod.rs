@@ -57,6 +57,7 @@ use exit::Exit;
 use front::Front;
 pub use home::Home;
 use keepalive::Keepalives;
+use pace::Pace;
 pub use parts::{Attendant, Parts};
 pub use source::Scheduling;
 use source::Source;
@@ -134,6 +135,7 @@ impl Engine {
                 ledger,
                 signals,
                 last_tick: casemate_sa::Instant::ZERO,
+                pace: urgent.map(|_| Pace::new()),
             },
             helpers: threads.get().saturating_sub(1),
             _sinks,

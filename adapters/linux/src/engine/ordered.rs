@@ -7,7 +7,7 @@
 //!  scheduler: which of them goes next
 //!     |  cut straight into the batch's buffers
 //!     v
-//!  a batch so short that what comes meanwhile waits little
+//!  a batch so short that what comes meanwhile waits little      Pace
 //! ```
 //!
 //! No more is taken out of a queue than the scheduler needs to choose from, for what is taken and dropped was work for nothing.
@@ -36,8 +36,8 @@ pub(super) struct Ordered {
     scheduler: Scheduler<Spot>,
     /// One for each queue of the interface.
     lines: Vec<Line>,
-    /// Of which packets are still to be cut.
-    in_hand: Option<Spot>,
+    /// Of which packets are still to be cut: one, and one that is urgent and goes before it.
+    in_hand: ArrayVec<Spot, 2>,
     pace: Pace,
 }
 
@@ -75,7 +75,7 @@ impl Ordered {
             flows: FlowHash::new(seed),
             scheduler,
             lines: (0..queues).map(|_| Line::new()).collect(),
-            in_hand: None,
+            in_hand: ArrayVec::new(),
             pace: Pace::new(),
         })
     }
@@ -91,11 +91,12 @@ impl Ordered {
         self.lines.iter_mut().for_each(|line| line.is_dry = false);
         let room = self.pace.room(now);
         let (mut lens, mut bytes): (ArrayVec<usize, BATCH>, usize) = (ArrayVec::new(), 0);
+        self.take_in(tun, now, dropped)?;
         for buffer in buffers.slices() {
-            if self.in_hand.is_none() {
-                if bytes >= room {
-                    break;
-                }
+            if bytes >= room {
+                break;
+            }
+            if self.in_hand.is_empty() {
                 self.take_in(tun, now, dropped)?;
             }
             let Some(len) = self.next(buffer, now, dropped) else { break };
@@ -110,7 +111,7 @@ impl Ordered {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.in_hand.is_some() || !self.scheduler.is_empty()
+        !self.in_hand.is_empty() || !self.scheduler.is_empty()
     }
 
     pub(super) fn counters(&self) -> PerClass<Counters> {
@@ -150,23 +151,22 @@ impl Ordered {
         dropped: &mut dyn FnMut(DropReason, &[u8]),
     ) -> Option<usize> {
         let Self { scheduler, lines, in_hand, .. } = self;
-        let (spot, is_new) = match *in_hand {
-            Some(spot) => (spot, false),
-            None => {
-                let late = |_, spot: Spot| {
-                    if let Some(line) = lines.get_mut(usize::from(spot.line)) {
-                        dropped(DropReason::QueueLate, line.packet(spot.place));
-                        line.release(spot.place);
-                    }
-                };
-                (scheduler.take(now, late)?.1, true)
+        let late = |_, spot: Spot| {
+            if let Some(line) = lines.get_mut(usize::from(spot.line)) {
+                dropped(DropReason::QueueLate, line.packet(spot.place));
+                line.release(spot.place);
             }
         };
+        let takes = in_hand.is_empty() || !in_hand.is_full() && scheduler.has_urgent(now);
+        let taken = if takes { scheduler.take(now, late).map(|(_, spot)| spot) } else { None };
+        in_hand.extend(taken);
+        let spot = *in_hand.last()?;
         let line = lines.get_mut(usize::from(spot.line))?;
         let place = line.places.get_mut(usize::from(spot.place))?;
+        let is_new = taken.is_some();
         let len = if is_new { place.cutter.first(place.len, out) } else { place.cutter.next(out) };
-        *in_hand = place.cutter.has_more().then_some(spot);
-        if in_hand.is_none() {
+        if !place.cutter.has_more() {
+            in_hand.pop();
             line.release(spot.place);
         }
         // What is not understood is a packet of no bytes, which the data path counts.

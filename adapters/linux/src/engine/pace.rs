@@ -4,10 +4,10 @@ use casemate_sa::Instant;
 use std::time::Duration;
 
 /// What a batch should take, from when it is read to when the next one is.
-const TARGET: Duration = Duration::from_micros(200);
+const TARGET: Duration = Duration::from_micros(400);
 /// A packet at least.
 const LEAST: usize = 1_500;
-/// More would hardly make longer trains. With the longest super-packet a batch has 96 KiB then.
+/// More would hardly make longer trains.
 const MOST: usize = 32 << 10;
 /// A batch too long, or not long enough, changes the bound by one part of so many. So it settles where half of them are too long: what a
 /// batch takes while somebody else has the processor counts as once, however long it is.
@@ -22,8 +22,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Begins with little: it grows within milliseconds, and the other way round the first batches would be the longest.
     pub(super) const fn new() -> Self {
-        Self { room: MOST, last: None }
+        Self { room: LEAST, last: None }
     }
 
     /// How many bytes a batch may have that is read now.
@@ -37,6 +38,11 @@ impl Pace {
             self.room = room.clamp(LEAST, MOST);
         }
         self.room
+    }
+
+    /// The same as a number of packets of the usual length.
+    pub(super) fn packets(&mut self, now: Instant) -> usize {
+        self.room(now).div_ceil(LEAST)
     }
 
     /// The batch that was read now leaves others waiting.
@@ -63,8 +69,8 @@ mod tests {
     #[test]
     fn a_slow_suite_gets_short_batches_and_a_fast_one_long_ones() {
         assert_eq!(settled(|_, bytes| bytes as u64 / 400), MOST);
-        assert_eq!(settled(|_, bytes| bytes as u64 / 9), LEAST);
-        let room = settled(|_, bytes| bytes as u64 / 40);
+        assert_eq!(settled(|_, bytes| bytes as u64 / 3), LEAST);
+        let room = settled(|_, bytes| bytes as u64 / 20);
         assert!((6_000..10_000).contains(&room), "{room}");
     }
 
@@ -78,7 +84,7 @@ mod tests {
     fn pauses_say_nothing() {
         let mut pace = Pace::new();
         for second in 0..50 {
-            assert_eq!(pace.room(Instant::from_secs(second)), MOST);
+            assert_eq!(pace.room(Instant::from_secs(second)), LEAST);
         }
     }
 }
