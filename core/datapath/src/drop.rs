@@ -105,8 +105,8 @@ drop_reasons! {
     NoRoom = "no-room", counted, "none: a limit of the caller";
     /// The operating system did not take the packet.
     SendFailed = "send-failed", counted, "none: an error of the operating system";
-    /// The provider refused the packet.
-    CryptoFailed = "crypto-failed", counted, "none: an error of the provider";
+    /// The provider refused the packet, or the caller left one of the three steps of a batch out.
+    CryptoFailed = "crypto-failed", counted, "none: an error of the provider or the caller";
     /// Its flow had its part of the room before the crypto engine already.
     QueueFull = "queue-full", counted, "none: a bound of the scheduler";
     /// It had waited too long before the crypto engine, in a queue that would not get shorter.

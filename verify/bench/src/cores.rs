@@ -4,7 +4,6 @@
 //! they went in. Outcomes are checked: every packet passes, and the peer's window drops none of them.
 
 use crate::bare::Way;
-use crate::cpu;
 use crate::crew::{Batch, Crew, Road};
 use crate::esp::{Row, rows};
 use crate::harness::Load;
@@ -12,6 +11,7 @@ use crate::instructions::stands_for_others;
 use crate::report::{Entry, Report};
 use crate::suites::BATCH;
 use crate::world::{Counting, NOW, gateway, stride, udp};
+use casemate_bench::sys;
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Opening, Outbound, Sealing};
 use casemate_wire::packet::Packet;
 use std::time::Duration;
@@ -26,10 +26,10 @@ pub(crate) fn run(report: &mut Report<'_>) {
     if !rows.iter().any(|(name, _)| report.wants(name)) {
         return;
     }
-    let &[own, other, ..] = &*cpu::allowed().expect("a thread may ask where it may run") else {
+    let &[own, other, ..] = &*sys::allowed_cpus().expect("a thread may ask where it may run") else {
         return report.say("cores: left out, because there is only one CPU");
     };
-    cpu::stay_on(own).expect("a CPU that may be used");
+    sys::stay_on(&[own]).expect("a CPU that may be used");
     for (name, row) in rows {
         if report.wants(&name)
             && let (Some(two), Some(one)) = (Tunnel::load(&row, &[other]), Tunnel::load(&row, &[]))

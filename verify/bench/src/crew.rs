@@ -1,6 +1,6 @@
 //! Cores that share one road of a data path: who has time takes the next batch; batches leave in the order in which they came.
 
-use crate::cpu;
+use casemate_bench::sys;
 use casemate_wire::packet::Packet;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -77,7 +77,7 @@ impl<R: Road> Crew<R> {
             let (call, calls) = channel();
             let office = Arc::clone(&office);
             thread::spawn(move || {
-                cpu::stay_on(cpu).expect("a CPU that may be used");
+                sys::stay_on(&[cpu]).expect("a CPU that may be used");
                 office.attend(&calls);
             });
             call

@@ -2,14 +2,13 @@
 //!
 //! What is compared is measured in one run, in turns of a fraction of a millisecond ([`harness`]), so that a machine that
 //! slows down slows all of it down. Times are medians; a difference is the median of the differences within each turn.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 // A tool for developers: what goes wrong here should stop it, at the line where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod arguments;
 mod bare;
 mod cores;
-mod cpu;
 mod crew;
 mod esp;
 mod harness;
