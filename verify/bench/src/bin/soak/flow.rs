@@ -16,8 +16,9 @@ const PAYLOAD: usize = 1_200 - 28;
 const WINDOW: u64 = 300;
 /// How long the sender sleeps when so many are on the way.
 const PAUSE: Duration = Duration::from_micros(200);
-/// When nothing has arrived for so long, what is on the way is no longer waited for.
-const LOST: Duration = Duration::from_secs(2);
+/// When nothing has arrived for so long, what is on the way is no longer waited for. Long, because a gateway that has no processor for
+/// a while loses nothing: if more were sent meanwhile, a full queue would.
+const LOST: Duration = Duration::from_secs(5);
 
 /// What became of the packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
