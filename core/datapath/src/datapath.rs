@@ -192,6 +192,9 @@ impl Datapath {
     }
 
     fn check(&self, params: &SaParams) -> Result<(), AddSaError> {
+        if params.src.is_ipv4() != params.dst.is_ipv4() {
+            return Err(AddSaError::MixedVersions);
+        }
         if params.encap.is_some() && params.transform.protocol() == Protocol::Ah {
             return Err(AddSaError::EncapsulatedAh);
         }

@@ -69,9 +69,6 @@ impl SaIn {
         providers: &Providers<'_>,
         now: Instant,
     ) -> Result<Self, AddSaError> {
-        if params.src.is_ipv4() != params.dst.is_ipv4() {
-            return Err(AddSaError::MixedVersions);
-        }
         let protocol = params.transform.protocol();
         let shared = Shared::new(params, providers)?;
         let gate = match &shared.engine {

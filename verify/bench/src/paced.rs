@@ -2,7 +2,7 @@
 //!
 //! The sender is a thread of this process. The receiver is a socket whose filter drops everything: the kernel counts what has
 //! arrived there, and no time is spent on reading it. The sender looks at this count, past the tunnel, and keeps at most
-//! [`WINDOW`] on the way: a tunnel that is slow is not flooded, and the sender sleeps meanwhile.
+//! 400 on the way: a tunnel that is slow is not flooded, and the sender sleeps meanwhile.
 
 use crate::arena::Arena;
 use crate::meter::Meter;
