@@ -1,8 +1,8 @@
 //! A case at work: the path, both peers, the capture, and what a script does with them.
 
+use crate::flow::{self, Flow};
 use crate::path::Path;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
-use crate::place;
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::side::{Family, Side};
 use crate::wire::{Capture, Wire};
@@ -216,7 +216,12 @@ impl Arena {
     /// Starts echo requests from a side at a steady pace.
     pub(crate) fn start_flow(&self, side: Side) -> Result<Flow> {
         let [from, to] = [side, side.other()].map(|side| self.plan.between.address(side, Family::V4));
-        self.path.end(side).start_flow(&from, &to).map(Flow)
+        self.path.end(side).start_flow(&from, &to).map(Flow::new)
+    }
+
+    /// Ends flows during which SAs were replaced so many times: see [`flow::stop_all`].
+    pub(crate) fn stop_flows(&self, flows: Vec<Flow>, replaced: u64) -> Result<String> {
+        flow::stop_all(flows, replaced, || self.kernels())
     }
 
     /// Leaves half-open IKE SAs with the responder, as many as make it ask for cookies: the last request that was seen is
@@ -273,21 +278,6 @@ impl Arena {
         let wire = self.capture.stop()?;
         stopped.into_iter().collect::<Result<()>>()?;
         Ok(wire)
-    }
-}
-
-/// Echo requests on their way.
-pub(crate) struct Flow(Box<dyn place::Flow>);
-
-impl Flow {
-    /// Ends them and demands that each was answered, and that there were some.
-    pub(crate) fn stop(self) -> Result<String> {
-        let said = self.0.stop()?;
-        let said = said.trim_end();
-        if said.ends_with(" sent, 0 lost") && !said.starts_with("0 ") {
-            return Ok(said.into());
-        }
-        Err(Error::new(format!("echo requests at a steady pace: {said}")))
     }
 }
 

@@ -11,6 +11,7 @@ mod cases;
 mod conf;
 mod device;
 mod firmware;
+mod flow;
 mod lwip;
 mod options;
 mod packet;

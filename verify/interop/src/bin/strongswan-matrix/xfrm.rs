@@ -43,6 +43,12 @@ impl Xfrm {
             errors: moved_counters(before, now),
         }
     }
+
+    /// What a counter of errors says; none where it did not move.
+    pub(crate) fn counted(&self, counter: &str) -> u64 {
+        let values = self.errors.iter().filter_map(|error| error.strip_prefix(counter));
+        values.filter_map(|value| value.trim().parse::<u64>().ok()).sum()
+    }
 }
 
 impl State {
@@ -98,6 +104,10 @@ src 10.9.1.2 dst 10.9.2.2
     fn two_sas_are_told_apart_with_what_they_are() {
         let xfrm = Xfrm::parse(LISTING, "XfrmInError 0\n", "XfrmInError 2\n");
         assert_eq!(xfrm.errors, ["XfrmInError 2"]);
+        assert_eq!(
+            (xfrm.counted("XfrmInError"), xfrm.counted("XfrmIn"), xfrm.counted("XfrmOutError")),
+            (2, 0, 0)
+        );
         let [first, second] = xfrm.states.as_slice() else { panic!("{xfrm:?}") };
         assert_eq!((first.protocol.as_str(), first.spi.as_str()), ("esp", "6896988f"));
         assert_eq!((first.mode.as_str(), first.esn, first.in_udp), ("transport", true, false));

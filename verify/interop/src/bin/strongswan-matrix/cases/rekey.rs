@@ -9,7 +9,7 @@ use casemate_interop::{Error, Result};
 use std::time::Duration;
 
 /// How often a flow sees its SA replaced.
-const ROUNDS: usize = 3;
+const ROUNDS: u64 = 3;
 /// Until both sides have sent again what was lost, and have agreed.
 const COLLISION_LIMIT: Duration = Duration::from_secs(10);
 
@@ -90,13 +90,13 @@ fn spis(arena: &mut Arena, target: Target<'_>) -> Result<(String, String)> {
 
 pub(super) fn rekey_under_traffic(arena: &mut Arena, side: Side, target: Target<'_>) -> Result<String> {
     establish_and_talk(arena)?;
-    let flows = [arena.start_flow(Side::Left)?, arena.start_flow(Side::Right)?];
+    let flows = vec![arena.start_flow(Side::Left)?, arena.start_flow(Side::Right)?];
     for _ in 0..ROUNDS {
         replace(arena, side, target)?;
     }
-    let said = flows.into_iter().map(|flow| flow.stop()).collect::<Result<Vec<_>>>()?;
+    let said = arena.stop_flows(flows, ROUNDS)?;
     arena.traffic(Family::V4)?;
-    Ok(said.join("; "))
+    Ok(said)
 }
 
 /// Both sides begin before they hear of each other; one of the two new SAs has to give way (RFC 7296 sections 2.8.1 and
@@ -131,7 +131,7 @@ pub(super) fn rekey_by_time(arena: &mut Arena, side: Side, target: Target<'_>) -
         arena.agree_now()?;
         demand(spis(arena, target)? != before, "the SA was not replaced")
     })?;
-    let said = flow.stop()?;
+    let said = arena.stop_flows(vec![flow], 1)?;
     arena.traffic(Family::V4)?;
     Ok(said)
 }

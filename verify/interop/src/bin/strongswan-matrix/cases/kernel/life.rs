@@ -3,6 +3,7 @@
 use super::{Form, TRANSPORT, TUNNEL, case};
 use crate::arena::{Arena, SOON};
 use crate::cases::{Case, keys, rekey};
+use crate::flow::CAUGHT;
 use crate::peer::Target;
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::side::{Family, Side};
@@ -15,7 +16,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
             |name: &str, (form, plan): &(Form, Plan), script: fn(&mut Arena, Side) -> Result<String>| {
                 let name = format!("{name}/{}/{by}", form.mode);
                 let case = case(&name, plan.clone(), *form, move |arena| script(arena, side));
-                cases.push(Case { is_alone: true, ..case });
+                cases.push(Case { is_alone: true, errors: &[CAUGHT], ..case });
             };
         add("rekey/child", &tunnel, rekey_child);
         add("rekey/child", &transport, rekey_child);
@@ -34,7 +35,7 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         }
         let script = move |arena: &mut Arena| rekey::rekey_by_time(arena, side, Target::Child(CHILD));
         let case = case(&format!("rekey/by-packets/{by}"), plan, TUNNEL, script);
-        cases.push(Case { is_alone: true, ..case });
+        cases.push(Case { is_alone: true, errors: &[CAUGHT], ..case });
     }
     for (form, mut plan) in forms(initiator) {
         plan.child_of(initiator, "start_action", "trap");
