@@ -14,7 +14,7 @@ tunnels: a TCP stream, small packets and echoes through Casemate, other tunnels 
 cipher, in network namespaces, side by side (as root; docs/manual/bench.md). With --fetch, what it needs is installed or built
 first, below target/peers. Options there: --rounds N, --seconds N, --json.
 calls: 50 calls beside more bulk than a gateway is able to protect, with and without the scheduler (as root). Options there:
---suite WORDS, --rounds N, --seconds N, --json.
+--suite WORDS, --rounds N, --seconds N, --json. With --check alone, the benchmark itself is checked, in a minute.
 many: 10,000 tunnels between two gateways beside one: throughput and memory (as root). Options there: --tunnels N, --rounds N,
 --seconds N, --json.
 soak: full load for minutes while keys change every few seconds: packets lost, memory (as root). Options there: --minutes N,
@@ -30,6 +30,7 @@ stack: what the rings of `casemate stack` cost, and an application's bulk transf
 pub(crate) fn run(arguments: &[String]) -> Result {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("tunnels", rest)) => tunnels(rest),
+        Some(("calls", [check])) if check == "--check" => check_calls(),
         Some(("calls", rest)) => program("calls", &["casemate"], rest),
         Some(("many", rest)) => program("many", &["casemate"], rest),
         Some(("soak", rest)) => program("soak", &["casemate"], rest),
@@ -71,15 +72,26 @@ fn tunnels(arguments: &[String]) -> Result {
     program("tunnels", &["casemate", "forwarder"], &[&place[..], &rest].concat())
 }
 
+/// The benchmark of calls for a second, as a test.
+fn check_calls() -> Result {
+    build(&["casemate"])?;
+    let select = ["--package", "casemate-bench", "--test", "calls"];
+    shell::run_cargo(&[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored"]].concat())
+}
+
 /// Builds a program of verify/bench and those that it measures, which lie beside it, and runs it.
 fn program(name: &str, others: &[&str], arguments: &[String]) -> Result {
+    build(&[&[name], others].concat())?;
+    shell::run_unshown(shell::command(built(name)?).args(arguments))
+}
+
+fn build(programs: &[&str]) -> Result {
     let mut build = shell::command(shell::cargo());
     build.args(["build", "--quiet", "--release", "--package", "casemate-bench", "--package", "casemate-app"]);
-    for program in [&[name], others].concat() {
+    for program in programs {
         build.args(["--bin", program]);
     }
-    shell::run_unshown(&mut build)?;
-    shell::run_unshown(shell::command(built(name)?).args(arguments))
+    shell::run_unshown(&mut build)
 }
 
 fn built(name: &str) -> Result<PathBuf> {

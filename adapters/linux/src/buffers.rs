@@ -39,9 +39,9 @@ impl Buffers {
 
     /// Where received packets go, each with head room in front.
     #[inline]
-    pub(crate) fn slices(&mut self) -> ArrayVec<&mut [u8], BATCH> {
+    pub(crate) fn slices(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let chunks = self.bytes.chunks_exact_mut(STRIDE).take(BATCH);
-        chunks.filter_map(|chunk| chunk.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET)).collect()
+        chunks.filter_map(|chunk| chunk.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET))
     }
 
     /// The first of [`slices`](Self::slices) hold packets of these lengths now.
@@ -71,14 +71,13 @@ impl Buffers {
     /// The packets, where they stood when they were held or [settled](Self::settle) last.
     #[inline]
     pub(crate) fn packets(&mut self) -> ArrayVec<Packet<'_>, BATCH> {
-        let mut places = self.places.iter().peekable();
-        let chunks = self.bytes.chunks_exact_mut(STRIDE).enumerate().take(BATCH);
-        chunks
-            .filter_map(|(number, chunk)| {
-                let place = places.next_if(|place| place.buffer == number)?;
-                Packet::new(chunk, place.start, place.len)
-            })
-            .collect()
+        let (mut chunks, mut passed) = (self.bytes.chunks_exact_mut(STRIDE), 0);
+        let packet = |place: &Place| {
+            let chunk = chunks.nth(place.buffer.checked_sub(passed)?)?;
+            passed = place.buffer.saturating_add(1);
+            Packet::new(chunk, place.start, place.len)
+        };
+        self.places.iter().filter_map(packet).collect()
     }
 
     /// Where `packets`, which came from [`packets`](Self::packets), stand by now: for [`settle`](Self::settle).
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn packets_stay_where_they_were_left() {
         let mut buffers = Buffers::new();
-        buffers.slices().iter_mut().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
+        buffers.slices().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
         buffers.hold(&[10, 9, 8, 7]);
         buffers.retain(|data| data[0] != 2);
         let mut packets = buffers.packets();

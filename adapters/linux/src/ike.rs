@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::buffers::Buffers;
-use crate::udp::UdpPort;
+use crate::udp::{UdpPort, UdpSender};
 use casemate_ike::{Path, Transmit};
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
@@ -48,15 +48,15 @@ impl IkePorts {
     }
 }
 
-/// Sends a message from the right one of `ports`.
-pub(crate) fn send<'p>(mut ports: impl Iterator<Item = &'p UdpPort>, transmit: &Transmit) -> io::Result<()> {
+/// Sends a message by the right one of `senders`.
+pub(crate) fn send(senders: &[UdpSender], transmit: &Transmit) -> io::Result<()> {
     let Path { local, remote } = transmit.path;
-    let port = ports.find(|port| port.port() == local.port() && port.serves(remote.ip()));
-    let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+    let sender = senders.iter().find(|sender| sender.serves(local.port(), remote.ip()));
+    let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
     // RFC 3948 section 2.3: a keepalive is one byte.
     let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
     let marker = if transmit.marker { &NON_ESP_MARKER[..] } else { &[] };
-    port.send(local.ip(), remote, [marker, message])
+    sender.send(local.ip(), remote, [marker, message])
 }
 
 /// The message in an IP packet, whose UDP payload or what follows its marker begins `at`.

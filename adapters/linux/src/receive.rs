@@ -6,6 +6,7 @@
 use crate::buffers::Buffers;
 use crate::filter::Share;
 use crate::{BATCH, Error, filter, sys};
+use arrayvec::ArrayVec;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashSet;
@@ -37,8 +38,7 @@ impl Receiver {
     pub fn receive(&self, buffers: &mut Buffers, most: usize) -> io::Result<usize> {
         buffers.hold(&[]);
         let mut lens = [0; BATCH];
-        let mut slices = buffers.slices();
-        slices.truncate(most);
+        let mut slices: ArrayVec<&mut [u8], BATCH> = buffers.slices().take(most).collect();
         let count = sys::receive_batch(self.0.as_fd(), &mut slices, None, &mut lens)?;
         drop(slices);
         buffers.hold(lens.get(..count).unwrap_or_default());

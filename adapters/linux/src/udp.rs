@@ -33,6 +33,12 @@ pub struct UdpPort {
     inbox: Inbox,
 }
 
+/// Sends from a port, whoever receives there.
+pub(crate) struct UdpSender {
+    socket: Socket,
+    port: u16,
+}
+
 /// What one system call brought.
 struct Inbox {
     bytes: Box<[u8]>,
@@ -43,6 +49,8 @@ struct Inbox {
     index: usize,
     /// How much was taken out of that one.
     at: usize,
+    /// How many places the next system call fills at most: about a batch, so that whoever reads it takes it all.
+    most: usize,
 }
 
 impl UdpPort {
@@ -84,15 +92,10 @@ impl UdpPort {
         self.port
     }
 
-    /// Whether it is of this address's IP version.
-    pub(crate) fn serves(&self, addr: IpAddr) -> bool {
-        let domain = self.socket.domain();
-        domain.is_ok_and(|domain| domain == Domain::for_address(SocketAddr::new(addr, 0)))
-    }
-
-    /// Sends a datagram made of two parts.
-    pub(crate) fn send(&self, src: IpAddr, dst: SocketAddr, parts: [&[u8]; 2]) -> io::Result<()> {
-        sys::send_from(self.socket.as_fd(), src, dst, parts)
+    /// For whoever sends from here.
+    pub(crate) fn sender(&self) -> Result<UdpSender, Error> {
+        let socket = self.socket().map_err(|error| Error::new(format!("UDP port {}", self.port), error))?;
+        Ok(UdpSender { socket, port: self.port })
     }
 
     /// The socket, for somebody else to send from.
@@ -105,12 +108,10 @@ impl UdpPort {
         self.inbox.index < self.inbox.count
     }
 
-    /// Receives up to a batch of datagrams into `buffers`, as IP packets; answers how many. From `room` bytes on no further one is taken.
-    pub fn receive(&mut self, buffers: &mut Buffers, room: usize) -> io::Result<usize> {
+    /// Receives up to a batch of datagrams into `buffers`, as IP packets; answers whether more may wait. From `room` bytes on no further one is taken.
+    pub fn receive(&mut self, buffers: &mut Buffers, room: usize) -> io::Result<bool> {
         buffers.hold(&[]);
-        if !self.has_more() {
-            self.inbox.fill(&self.socket)?;
-        }
+        let fills_up = !self.has_more() && self.inbox.fill(&self.socket)?;
         let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
         let mut places: ArrayVec<usize, BATCH> = ArrayVec::new();
         let mut bytes = 0usize;
@@ -136,7 +137,21 @@ impl UdpPort {
         }
         let moved = Buffers::places_of(packets);
         buffers.settle(&moved);
-        Ok(lens.len())
+        Ok(fills_up || self.has_more())
+    }
+}
+
+impl UdpSender {
+    /// Whether it is at this port, of this address's IP version.
+    pub(crate) fn serves(&self, port: u16, addr: IpAddr) -> bool {
+        let domain = self.socket.domain();
+        self.port == port
+            && domain.is_ok_and(|domain| domain == Domain::for_address(SocketAddr::new(addr, 0)))
+    }
+
+    /// Sends a datagram made of two parts.
+    pub(crate) fn send(&self, src: IpAddr, dst: SocketAddr, parts: [&[u8]; 2]) -> io::Result<()> {
+        sys::send_from(self.socket.as_fd(), src, dst, parts)
     }
 }
 
@@ -149,14 +164,24 @@ impl Inbox {
             count: 0,
             index: 0,
             at: 0,
+            most: PLACES,
         }
     }
 
-    fn fill(&mut self, socket: &Socket) -> io::Result<()> {
+    /// Answers whether more may wait in the socket.
+    fn fill(&mut self, socket: &Socket) -> io::Result<bool> {
         (self.count, self.index, self.at) = (0, 0, 0);
-        let mut places: ArrayVec<&mut [u8], PLACES> = self.bytes.chunks_exact_mut(MAX_PACKET).collect();
+        let places = self.bytes.chunks_exact_mut(MAX_PACKET).take(self.most);
+        let mut places: ArrayVec<&mut [u8], PLACES> = places.collect();
+        let room = places.len();
         self.count = sys::receive_batch(socket.as_fd(), &mut places, Some(&mut *self.metas), &mut self.lens)?;
-        Ok(())
+        let came = self.lens.iter().zip(self.metas.iter()).take(self.count);
+        let datagrams: usize =
+            came.map(|(len, meta)| len.div_ceil(meta.train_size().unwrap_or(*len).max(1))).sum();
+        self.most =
+            BATCH.saturating_mul(self.count).checked_div(datagrams).unwrap_or(PLACES).clamp(1, PLACES);
+        // A few small ones do not mean that there are more, wherever they were expected to be trains.
+        Ok(self.count == room && datagrams >= PLACES)
     }
 
     /// Takes out the next datagram; answers it and its place.
@@ -295,7 +320,8 @@ mod tests {
         sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(ready, [true]);
         let mut buffers = Buffers::new();
-        assert_eq!(port.receive(&mut buffers, usize::MAX).unwrap(), 1);
+        assert!(!port.receive(&mut buffers, usize::MAX).unwrap());
+        assert_eq!(buffers.packets().len(), 1);
         let packet = buffers.packets()[0].data().to_vec();
         let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
         assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), free));

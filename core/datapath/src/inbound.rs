@@ -48,27 +48,31 @@ impl Datapath {
     /// So several cores share the work of one SA: batches are begun in order, opened side by side, and finished in the order
     /// in which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The
     /// data path may do anything meanwhile; packets of an SA that is removed are dropped.
-    pub fn begin_inbound(&mut self, now: Instant, packets: &mut [Packet<'_>]) -> Opening {
-        let mut opening = Opening::new();
+    ///
+    /// `opening` is what the steps have in common. Packets that it was begun with before and that were not finished are
+    /// forgotten, and cannot be finished any more.
+    pub fn begin_inbound(&mut self, now: Instant, packets: &mut [Packet<'_>], opening: &mut Opening) {
+        opening.clear();
         opening.batch.expect(packets.len());
         self.find_sas(now, packets, &mut opening.batch);
         opening.places.note(packets);
-        opening
     }
 
     /// The last of the three steps: commits to the replay windows, takes headers off, checks policy, and gives one verdict
     /// for each packet. All packets are dropped if they are not those that the batch began with, and so is each that was not
-    /// opened. A number that came twice, in whatever batches, is accepted once.
+    /// opened. A number that came twice, in whatever batches, is accepted once. A batch is finished once.
     pub fn finish_inbound(
         &mut self,
         now: Instant,
         packets: &mut [Packet<'_>],
-        mut opening: Opening,
+        opening: &mut Opening,
         verdicts: &mut [Inbound],
     ) {
         if opening.places.are_of(packets) {
-            return self.conclude_inbound(now, packets, &mut opening.batch, verdicts);
+            self.conclude_inbound(now, packets, &mut opening.batch, verdicts);
+            return opening.clear();
         }
+        opening.clear();
         for (packet, verdict) in packets.iter().zip(verdicts) {
             self.count_drop(now, DropReason::CryptoFailed, packet.data(), None);
             *verdict = Inbound::Drop(DropReason::CryptoFailed);

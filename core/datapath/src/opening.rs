@@ -14,18 +14,28 @@ use arrayvec::ArrayVec;
 use casemate_wire::packet::Packet;
 use core::ops::Range;
 
-/// A batch of incoming packets whose SAs are known and that are to be decrypted; see
-/// [`Datapath::begin_inbound`](crate::Datapath::begin_inbound).
-#[must_use = "its packets have no verdicts yet"]
+/// Room for a batch of incoming packets whose SAs are known and that are to be decrypted; see
+/// [`Datapath::begin_inbound`](crate::Datapath::begin_inbound). Made once and used again and again, like
+/// [`Sealing`](crate::Sealing).
 pub struct Opening {
     pub(crate) batch: Batch,
     pub(crate) places: Places,
 }
 
 impl Opening {
+    /// Without packets.
     #[inline]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { batch: Batch::new(), places: Places::new() }
+    }
+
+    /// Forgets the packets, and lets go of their keys.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.batch.arriving.clear();
+        self.batch.answers.clear();
+        self.batch.runs.clear();
+        self.places.clear();
     }
 
     /// Verifies and decrypts the packets, on any thread. `packets` are those that the batch began with, where they were
@@ -34,6 +44,12 @@ impl Opening {
         if self.places.are_of(packets) {
             self.batch.open(packets);
         }
+    }
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

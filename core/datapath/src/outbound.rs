@@ -58,25 +58,35 @@ impl Datapath {
     /// So several cores share the work of one SA: batches are begun in order, sealed side by side, and sent in the order in
     /// which they were begun. Between the steps nobody else may touch the packets, and they stay where they are. The data
     /// path may do anything meanwhile; packets of an SA that is removed or moved go out as they were begun.
-    pub fn begin_outbound(&mut self, now: Instant, rng: &mut dyn Rng, packets: &mut [Packet<'_>]) -> Sealing {
-        let mut sealing = Sealing::new();
+    ///
+    /// `sealing` is what the steps have in common. Packets that it was begun with before and that were not finished are
+    /// forgotten: their numbers are used up, and they cannot be finished any more.
+    pub fn begin_outbound(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        packets: &mut [Packet<'_>],
+        sealing: &mut Sealing,
+    ) {
+        sealing.clear();
         self.frame(now, rng, packets, Origin::AsSent, &mut sealing.batch);
         sealing.places.note(packets);
-        sealing
     }
 
     /// The last of the three steps: gives one verdict for each packet. All packets are dropped if they are not those that
-    /// the batch began with, and so is each that was not sealed.
+    /// the batch began with, and so is each that was not sealed. A batch is finished once.
     pub fn finish_outbound(
         &mut self,
         now: Instant,
         packets: &[Packet<'_>],
-        sealing: Sealing,
+        sealing: &mut Sealing,
         verdicts: &mut [Outbound],
     ) {
         if sealing.places.are_of(packets) {
-            return self.conclude(now, packets, &sealing.batch.steps, verdicts);
+            self.conclude(now, packets, &sealing.batch.steps, verdicts);
+            return sealing.clear();
         }
+        sealing.clear();
         for (packet, verdict) in packets.iter().zip(verdicts) {
             self.count_drop(now, DropReason::CryptoFailed, packet.data(), None);
             *verdict = Outbound::Drop(DropReason::CryptoFailed);

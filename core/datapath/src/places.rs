@@ -17,6 +17,12 @@ impl Places {
         Self(ArrayVec::new())
     }
 
+    /// Forgets all.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Adds those of the first [`RUN`] packets.
     #[inline]
     pub(crate) fn note(&mut self, packets: &[Packet<'_>]) {

@@ -17,18 +17,27 @@ use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
 use core::ops::Range;
 
-/// A batch of outgoing packets that have their numbers and headers and are to be encrypted; see
-/// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound).
-#[must_use = "its packets have used up sequence numbers"]
+/// Room for a batch of outgoing packets that have their numbers and headers and are to be encrypted; see
+/// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound). Made once and used again and again: it is several KB, and to
+/// move it costs as much as a packet.
 pub struct Sealing {
     pub(crate) batch: Batch,
     pub(crate) places: Places,
 }
 
 impl Sealing {
+    /// Without packets.
     #[inline]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { batch: Batch::new(), places: Places::new() }
+    }
+
+    /// Forgets the packets, and lets go of their keys.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.batch.steps.clear();
+        self.batch.runs.clear();
+        self.places.clear();
     }
 
     /// Encrypts the packets and adds their ICVs, on any thread. `packets` are those that the batch began with, where they
@@ -37,6 +46,12 @@ impl Sealing {
         if self.places.are_of(packets) {
             self.batch.seal(packets);
         }
+    }
+}
+
+impl Default for Sealing {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::harness::Effort;
+use casemate_measure::harness::Effort;
 use std::time::Duration;
 
 /// What to measure, and how to show it.

@@ -1,23 +1,25 @@
 //! One SA on one core and on two: numbers in order, sealing and opening side by side, the outcome in order.
 //!
-//! One core takes the ordinary road. Two share a data path behind a lock; a turnstile lets batches out in the order in which
-//! they went in. Outcomes are checked: every packet passes, and the peer's window drops none of them.
+//! One core takes the ordinary road. Two share a data path behind a lock and take turns, as the threads of the Linux engine do. Each core
+//! has read its packets into its own buffers before the clock starts, as the kernel copies them for whoever reads; a core has as many
+//! whether it is alone or not. Outcomes are checked: every packet passes, and the peer's window drops none of them.
 
 use crate::bare::Way;
-use crate::crew::{Batch, Crew, Road};
+use crate::crew::{Crew, Packets, Road, TURN};
 use crate::esp::{Row, rows};
-use crate::harness::Load;
 use crate::instructions::stands_for_others;
 use crate::report::{Entry, Report};
 use crate::suites::BATCH;
-use crate::world::{Counting, NOW, gateway, stride, udp};
-use casemate_bench::sys;
-use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Opening, Outbound, Sealing};
+use crate::world::{Counting, NOW, gateway, udp};
+use casemate_datapath::{Datapath, Direction, DropReason, Inbound, Opening, Outbound, Sealing};
+use casemate_measure::harness::Load;
+use casemate_stage::sys;
 use casemate_wire::packet::Packet;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Batches between two looks at the clock. Many, because a pipeline has to fill and to run empty.
-const BATCHES: usize = 32;
+/// Turns of a core between two looks at the clock: many, because a pipeline has to fill and to run empty, and few enough for its cache.
+const TURNS: usize = 8;
 
 /// Measures the rows whose suites and sizes stand for the others. What one core takes is compared with what two take.
 pub(crate) fn run(report: &mut Report<'_>) {
@@ -46,8 +48,7 @@ struct Tunnel {
     way: Way,
     near: Crew<Leaving>,
     far: Crew<Arriving>,
-    image: Vec<u8>,
-    batches: Vec<Batch>,
+    packets: Arc<Packets>,
 }
 
 impl Tunnel {
@@ -57,35 +58,24 @@ impl Tunnel {
         let near = gateway(provider, suite, Direction::Outbound)?;
         let far = gateway(provider, suite, Direction::Inbound)?;
         let helpers_at = |end| if way == end { helpers } else { &[] };
-        let image = udp(size);
+        let bytes = udp(size).repeat(TURNS * TURN * (helpers.len() + 1));
         Some(Box::new(Self {
             way,
             near: Crew::new(helpers_at(Way::Seal), Leaving { near, rng: Counting::new() }),
             far: Crew::new(helpers_at(Way::Open), Arriving { far }),
-            batches: (0..BATCHES).map(|_| batch(&image)).collect(),
-            image,
+            packets: Arc::new(Packets { len: udp(size).len(), bytes }),
         }))
     }
 }
 
-/// A batch of equal packets. Their buffers stay for as long as the program runs: it is one size or another for each row.
-fn batch(image: &[u8]) -> Batch {
-    let buffers = vec![0; stride(image.len()) * BATCH].leak();
-    let packet = |buffer: &'static mut [u8]| {
-        buffer[HEAD_ROOM..HEAD_ROOM + image.len()].copy_from_slice(image);
-        Packet::new(buffer, HEAD_ROOM, image.len()).unwrap()
-    };
-    buffers.chunks_exact_mut(stride(image.len())).map(packet).collect()
-}
-
 impl Load for Tunnel {
     fn run(&mut self) -> (Duration, u32) {
-        let Self { way, near, far, image, batches } = self;
-        let sealing = near.work(batches);
-        let opening = far.work(batches);
-        // What comes out is what went in, in its old place: ready to go in again.
-        assert!(batches.iter().flatten().all(|packet| packet.data() == &image[..]));
-        (if *way == Way::Seal { sealing } else { opening }, (BATCHES * BATCH) as u32)
+        let Self { way, near, far, packets } = self;
+        let (sealing, sealed) = near.work(packets);
+        let (opening, opened) = far.work(&Arc::new(sealed));
+        assert!(opened == **packets, "what comes out is what went in");
+        let count = packets.bytes.len() / packets.len;
+        (if *way == Way::Seal { sealing } else { opening }, count as u32)
     }
 }
 
@@ -109,15 +99,15 @@ impl Road for Leaving {
         Self::check(verdicts);
     }
 
-    fn begin(&mut self, packets: &mut [Packet<'_>]) -> Sealing {
-        self.near.begin_outbound(NOW, &mut self.rng, packets)
+    fn begin(&mut self, packets: &mut [Packet<'_>], sealing: &mut Sealing) {
+        self.near.begin_outbound(NOW, &mut self.rng, packets, sealing);
     }
 
     fn fly(sealing: &mut Sealing, packets: &mut [Packet<'_>]) {
         sealing.seal(packets);
     }
 
-    fn finish(&mut self, packets: &mut [Packet<'_>], sealing: Sealing) {
+    fn finish(&mut self, packets: &mut [Packet<'_>], sealing: &mut Sealing) {
         let mut verdicts = [Outbound::Drop(DropReason::NoRoom); BATCH];
         self.near.finish_outbound(NOW, packets, sealing, &mut verdicts);
         Self::check(verdicts);
@@ -143,15 +133,15 @@ impl Road for Arriving {
         Self::check(verdicts);
     }
 
-    fn begin(&mut self, packets: &mut [Packet<'_>]) -> Opening {
-        self.far.begin_inbound(NOW, packets)
+    fn begin(&mut self, packets: &mut [Packet<'_>], opening: &mut Opening) {
+        self.far.begin_inbound(NOW, packets, opening);
     }
 
     fn fly(opening: &mut Opening, packets: &mut [Packet<'_>]) {
         opening.open(packets);
     }
 
-    fn finish(&mut self, packets: &mut [Packet<'_>], opening: Opening) {
+    fn finish(&mut self, packets: &mut [Packet<'_>], opening: &mut Opening) {
         let mut verdicts = [Inbound::Drop(DropReason::NoRoom); BATCH];
         self.far.finish_inbound(NOW, packets, opening, &mut verdicts);
         Self::check(verdicts);

@@ -1,6 +1,5 @@
 //! Look-ups with 1, 1,000 and 100,000 entries: policies, flows that are known already, SAs.
 
-use crate::harness::{Load, time};
 use crate::report::{Entry, Report};
 use crate::suites::POOL;
 use crate::world::{Counting, FAR, NOW, empty, ipv4, network, stride, tunnel};
@@ -8,6 +7,7 @@ use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Lookup, Policy, PolicyTable};
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
+use casemate_measure::harness::{Load, time};
 use casemate_sa::{AddrRange, Selector};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::packet::Packet;

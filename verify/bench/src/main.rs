@@ -1,6 +1,6 @@
 //! Benchmarks of providers, data path and look-ups. Run by `cargo xtask bench`.
 //!
-//! What is compared is measured in one run, in turns of a fraction of a millisecond ([`harness`]), so that a machine that
+//! What is compared is measured in one run, in turns of a fraction of a millisecond ([`casemate_measure::harness`]), so that a machine that
 //! slows down slows all of it down. Times are medians; a difference is the median of the differences within each turn.
 #![forbid(unsafe_code)]
 // A tool for developers: what goes wrong here should stop it, at the line where it happens.
@@ -11,7 +11,6 @@ mod bare;
 mod cores;
 mod crew;
 mod esp;
-mod harness;
 mod instructions;
 mod lookup;
 mod report;

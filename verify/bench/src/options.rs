@@ -27,8 +27,22 @@ impl Common {
         Ok(Self { help: false, json: false, rounds, seconds: Duration::from_secs(seconds), programs })
     }
 
+    /// Takes all words. What is not an option of every benchmark is for `own`, which answers whether it knows it.
+    pub fn take_all<W: Iterator<Item = String>>(
+        &mut self,
+        mut words: W,
+        mut own: impl FnMut(&mut Self, &str, &mut W) -> Result<bool>,
+    ) -> Result<()> {
+        while let Some(word) = words.next() {
+            if !self.take(&word, &mut words)? && !own(self, &word, &mut words)? {
+                return Err(Error::new(format!("unknown option `{word}` (--help explains)")));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes an option, with its value from `words`; answers whether it is one of these.
-    pub fn take(&mut self, option: &str, words: &mut impl Iterator<Item = String>) -> Result<bool> {
+    fn take(&mut self, option: &str, words: &mut impl Iterator<Item = String>) -> Result<bool> {
         match option {
             "--help" | "-h" => self.help = true,
             "--json" => self.json = true,
@@ -53,11 +67,6 @@ pub fn number(option: &str, word: Option<String>, most: u32) -> Result<u32> {
     number.ok_or_else(|| Error::new(format!("{option} {word}: a number from 1 to {most} was expected")))
 }
 
-/// The error for a word that is no option.
-pub fn unknown(option: &str) -> Error {
-    Error::new(format!("unknown option `{option}` (--help explains)"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,16 +74,20 @@ mod tests {
     #[test]
     fn numbers_are_bounded_and_unknown_words_left() {
         let mut common = Common::new(3, 4).unwrap();
+        let mut own = Vec::new();
         let mut take = |line: &str| {
-            let mut words = line.split_whitespace().map(String::from);
-            let option = words.next().unwrap();
-            common.take(&option, &mut words)
+            let words = line.split_whitespace().map(String::from);
+            common.take_all(words, |_, word, _| {
+                own.push(word.to_owned());
+                Ok(word == "slow")
+            })
         };
-        assert!(take("--rounds 5").unwrap() && take("--json").unwrap());
-        assert!(!take("--fast").unwrap());
+        assert!(take("--rounds 5 slow --json").is_ok());
+        assert!(take("--fast").is_err());
         for wrong in ["--rounds", "--rounds 0", "--seconds x", "--seconds 1001"] {
             assert!(take(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(own, ["slow", "--fast"]);
         assert!(common.json && common.rounds == 5 && common.seconds == Duration::from_secs(4));
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of figures, for people or as JSON lines.
 
 use crate::arguments::Arguments;
-use crate::harness::{Load, Series, measure};
+use casemate_measure::harness::{Load, Series, measure};
 use std::fmt::Write;
 use std::process::ExitCode;
 

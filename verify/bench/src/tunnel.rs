@@ -1,11 +1,11 @@
 //! The data path's side of `esp`: whole packets through a tunnel.
 
 use crate::bare::Way;
-use crate::harness::{Load, time};
 use crate::suites::POOL;
 use crate::world::{Counting, NOW, gateway, stride, udp};
 use casemate_crypto::{EspSuite, Provider};
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
+use casemate_measure::harness::{Load, time};
 use casemate_wire::packet::Packet;
 use std::time::Duration;
 

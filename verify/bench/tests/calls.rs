@@ -4,7 +4,7 @@
 mod common;
 
 #[test]
-#[ignore = "it keeps two CPUs busy for a minute or more"]
+#[ignore = "it keeps two CPUs busy for a minute; `cargo xtask bench calls --check` runs it"]
 fn calls_are_heard_and_bulk_is_too_much() {
     let Some(report) = common::run(env!("CARGO_BIN_EXE_calls"), "--rounds 1 --seconds 1") else { return };
     let rows = report["rows"].as_array().unwrap();

@@ -51,7 +51,8 @@ struct Leaving(Buffers, Sealing);
 impl Leaving {
     fn begin(dp: &mut Datapath, rng: &mut NotRandom, packets: &[Vec<u8>]) -> Self {
         let mut buffers = Buffers::new(packets);
-        let sealing = buffers.lend(|packets| dp.begin_outbound(NOW, rng, packets));
+        let mut sealing = Sealing::new();
+        buffers.lend(|packets| dp.begin_outbound(NOW, rng, packets, &mut sealing));
         Self(buffers, sealing)
     }
 
@@ -61,9 +62,9 @@ impl Leaving {
     }
 
     fn finish(self, dp: &mut Datapath) -> Vec<(Outbound, Vec<u8>)> {
-        let Self(mut buffers, sealing) = self;
+        let Self(mut buffers, mut sealing) = self;
         let mut verdicts = vec![Outbound::Bypass; buffers.0.len()];
-        buffers.lend(|packets| dp.finish_outbound(NOW, packets, sealing, &mut verdicts));
+        buffers.lend(|packets| dp.finish_outbound(NOW, packets, &mut sealing, &mut verdicts));
         verdicts.into_iter().zip(buffers.bytes()).collect()
     }
 }
@@ -74,7 +75,8 @@ struct Coming(Buffers, Opening);
 impl Coming {
     fn begin(dp: &mut Datapath, packets: &[Vec<u8>]) -> Self {
         let mut buffers = Buffers::new(packets);
-        let opening = buffers.lend(|packets| dp.begin_inbound(NOW, packets));
+        let mut opening = Opening::new();
+        buffers.lend(|packets| dp.begin_inbound(NOW, packets, &mut opening));
         Self(buffers, opening)
     }
 
@@ -84,9 +86,9 @@ impl Coming {
     }
 
     fn finish(self, dp: &mut Datapath) -> Vec<(Inbound, Vec<u8>)> {
-        let Self(mut buffers, opening) = self;
+        let Self(mut buffers, mut opening) = self;
         let mut verdicts = vec![Inbound::Reassemble; buffers.0.len()];
-        buffers.lend(|packets| dp.finish_inbound(NOW, packets, opening, &mut verdicts));
+        buffers.lend(|packets| dp.finish_inbound(NOW, packets, &mut opening, &mut verdicts));
         verdicts.into_iter().zip(buffers.bytes()).collect()
     }
 }
@@ -319,6 +321,35 @@ fn packets_of_another_batch_are_dropped() {
     std::mem::swap(&mut one.0.0[1], &mut two.0.0[1]);
     all_dropped(&one.finish(&mut link.b.dp), Inbound::Drop(DropReason::CryptoFailed));
     all_dropped(&two.finish(&mut link.b.dp), Inbound::Drop(DropReason::CryptoFailed));
+}
+
+#[test]
+fn a_batch_is_finished_once_and_begun_anew_it_is_another() {
+    let spec = gcm_tunnel();
+    let mut link = spec.build();
+    let (mut rng, mut buffers) = (NotRandom::default(), Buffers::new(&plain(&spec, 3)));
+    let (mut sealing, mut verdicts) = (Sealing::new(), [Outbound::Bypass; 3]);
+    let (dp, dropped) = (&mut link.a.dp, [Outbound::Drop(DropReason::CryptoFailed); 3]);
+    buffers.lend(|packets| {
+        dp.begin_outbound(NOW, &mut rng, packets, &mut sealing);
+        sealing.seal(packets);
+        dp.finish_outbound(NOW, packets, &mut sealing, &mut verdicts);
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Outbound::Send(_))));
+        dp.finish_outbound(NOW, packets, &mut sealing, &mut verdicts);
+        assert_eq!(verdicts, dropped);
+    });
+    // What was begun and not finished is forgotten.
+    let mut others = Buffers::new(&plain(&spec, 3));
+    buffers.lend(|packets| dp.begin_outbound(NOW, &mut rng, packets, &mut sealing));
+    others.lend(|packets| {
+        dp.begin_outbound(NOW, &mut rng, packets, &mut sealing);
+        sealing.seal(packets);
+    });
+    buffers.lend(|packets| {
+        sealing.seal(packets);
+        dp.finish_outbound(NOW, packets, &mut sealing, &mut verdicts);
+    });
+    assert_eq!(verdicts, dropped);
 }
 
 #[test]

@@ -11,11 +11,10 @@ mod images;
 mod modules;
 
 pub use content::Content;
-pub use control::Output;
 pub use counters::moved_counters;
 pub use images::Images;
 
-use crate::{Error, Netns, Result};
+use crate::{Error, Netns, Output, Result};
 use control::Control;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

@@ -9,20 +9,15 @@
 
 mod charon;
 mod device;
-mod error;
 mod firmware;
 mod guest;
-mod netns;
-mod process;
 mod qmp;
 
+pub use casemate_stage::{Background, Error, Netns, Output, Result, is_root, run};
 pub use charon::Charon;
 pub use device::Device;
-pub use error::{Error, Result};
 pub use firmware::{Firmware, FirmwareSpec};
-pub use guest::{Content, Guest, Images, NetworkSpec, Output, moved_counters};
-pub use netns::{Netns, is_root};
-pub use process::{Background, run};
+pub use guest::{Content, Guest, Images, NetworkSpec, moved_counters};
 
 /// Port of UDP-encapsulated ESP (RFC 3948 section 1). The guest decapsulates what arrives on it once it was told
 /// `probe encap`.

@@ -1,11 +1,10 @@
-//! Packets under way, with what is still to be done with them: whoever has a batch can carry on with it.
+//! Packets under way. Each thread has room for one batch.
 
-use super::door::Ticket;
 use crate::BATCH;
 use crate::buffers::Buffers;
-use arrayvec::ArrayVec;
 use casemate_datapath::{Opening, RUN, Sealing};
 use casemate_sa::Instant;
+use std::array;
 
 /// How many calls of the data path a batch takes.
 const RUNS: usize = BATCH.div_ceil(RUN);
@@ -15,22 +14,10 @@ pub(super) struct Batch {
     pub(super) buffers: Buffers,
     /// When it was read.
     pub(super) now: Instant,
-    pub(super) task: Task,
     /// Outbound packets that have their numbers, [`RUN`] each.
-    pub(super) sealing: ArrayVec<Sealing, RUNS>,
+    pub(super) sealing: [Sealing; RUNS],
     /// Inbound packets whose SAs are known, [`RUN`] each.
-    pub(super) opening: ArrayVec<Opening, RUNS>,
-}
-
-/// What is still to be done with a batch.
-#[derive(Default)]
-pub(super) enum Task {
-    #[default]
-    Nothing,
-    /// Its packets are to be sealed, and sent at the ticket's turn.
-    Send(Ticket),
-    /// Its packets are to be opened, and delivered at the ticket's turn.
-    Deliver(Ticket),
+    pub(super) opening: [Opening; RUNS],
 }
 
 impl Batch {
@@ -38,9 +25,8 @@ impl Batch {
         Box::new(Self {
             buffers: Buffers::new(),
             now: Instant::ZERO,
-            task: Task::Nothing,
-            sealing: ArrayVec::new(),
-            opening: ArrayVec::new(),
+            sealing: array::from_fn(|_| Sealing::new()),
+            opening: array::from_fn(|_| Opening::new()),
         })
     }
 }

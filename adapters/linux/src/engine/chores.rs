@@ -1,4 +1,4 @@
-//! What the front does beside packets: IKE, notices, counters, and what depends on time alone.
+//! What the engine's own thread does beside packets: IKE, notices, counters, and what depends on time alone.
 
 use super::common::Common;
 use super::front::Front;
@@ -94,7 +94,7 @@ impl Front {
     /// Sends what IKE has to say.
     fn send_letters(&self, home: &mut Home, trouble: &mut dyn FnMut(String)) {
         while let Some(transmit) = home.endpoint.next_transmit() {
-            if let Err(error) = ike::send(self.ike_ports().chain(&self.ports), &transmit) {
+            if let Err(error) = ike::send(&self.senders, &transmit) {
                 let Path { local, remote } = transmit.path;
                 trouble(format!("IKE message from {local} to {remote}: {error}"));
             }

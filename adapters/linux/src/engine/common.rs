@@ -1,11 +1,12 @@
 //! What the engine's threads share.
 
-use super::batch::{Batch, Task};
+use super::awake;
 use super::crew::Crew;
 use super::door::Door;
-use super::entry::{self, Entry};
-use super::exit::{self, Exit};
+use super::entry::Entry;
+use super::exit::Exit;
 use super::home::Home;
+use super::intake::Intake;
 use super::set_ident_if_zero;
 use crate::ike::Letter;
 use crate::sys::Bell;
@@ -19,8 +20,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-/// What the engine's threads share. Who is at a door may ask for [`home`](Common::home); who has that must not wait for a door.
+/// What the engine's threads share. Who has the [`intake`](Common::intake), or is at a door, may ask for [`home`](Common::home). Who has home
+/// asks for neither of them, and who is at a door does not ask for the intake.
 pub(super) struct Common {
+    intake: Mutex<Intake>,
     home: Mutex<Home>,
     pub(super) exit: Door<Exit>,
     pub(super) entry: Door<Entry>,
@@ -34,13 +37,14 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn new(
-        home: Home,
+        (intake, home): (Intake, Home),
         (exit, entry): (Exit, Entry),
         tun: TunWriter,
         ours: HashSet<IpAddr>,
         (idents, bell): (Idents, Bell),
     ) -> Self {
         Self {
+            intake: Mutex::new(intake),
             home: Mutex::new(home),
             exit: Door::new(exit),
             entry: Door::new(entry),
@@ -50,6 +54,12 @@ impl Common {
             notes: Notes::new(bell),
             crew: Crew::new(),
         }
+    }
+
+    /// Where packets are read.
+    pub(super) fn intake(&self) -> MutexGuard<'_, Intake> {
+        awake::until(|| self.intake.try_lock().ok())
+            .unwrap_or_else(|| self.intake.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The data path and IKE.
@@ -76,32 +86,6 @@ impl Common {
     #[cold]
     pub(super) fn note_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
         self.home().endpoint.datapath_mut().note_drop(now, reason, packet);
-    }
-
-    /// Does what is left to be done with a batch.
-    pub(super) fn carry_on(&self, batch: &mut Batch) {
-        match mem::take(&mut batch.task) {
-            Task::Nothing => {}
-            Task::Send(ticket) => exit::carry_on(self, batch, ticket),
-            Task::Deliver(ticket) => entry::carry_on(self, batch, ticket),
-        }
-    }
-
-    /// What a helper does all day.
-    pub(super) fn help(&self) {
-        while let Some(mut batch) = self.crew.next() {
-            self.carry_on(&mut batch);
-            self.crew.put_back(batch);
-        }
-    }
-
-    /// Carries on with what was given away and nobody has begun with.
-    pub(super) fn finish_waiting(&self) {
-        while self.crew.has_waiting() {
-            let Some(mut batch) = self.crew.take_back() else { return };
-            self.carry_on(&mut batch);
-            self.crew.put_back(batch);
-        }
     }
 }
 

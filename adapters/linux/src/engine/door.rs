@@ -1,5 +1,6 @@
 //! What batches pass one after the other, in the order in which they got their tickets, whichever threads bring them.
 
+use super::awake;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -7,6 +8,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) struct Door<T> {
     /// The number of the next ticket. Beside the lock, which is held for as long as somebody is in the place.
     next_ticket: AtomicU64,
+    /// Whose turn it is. A hint, read without the lock.
+    serving: AtomicU64,
     turns: Mutex<Turns<T>>,
     passed: Condvar,
 }
@@ -27,7 +30,7 @@ pub(super) struct Ticket(u64);
 impl<T> Door<T> {
     pub(super) fn new(place: T) -> Self {
         let turns = Mutex::new(Turns { next: 0, waiting: 0, place });
-        Self { next_ticket: AtomicU64::new(0), turns, passed: Condvar::new() }
+        Self { next_ticket: AtomicU64::new(0), serving: AtomicU64::new(0), turns, passed: Condvar::new() }
     }
 
     /// The next ticket.
@@ -37,6 +40,7 @@ impl<T> Door<T> {
 
     /// Waits for the ticket's turn and does something in the place.
     pub(super) fn pass<A>(&self, Ticket(number): Ticket, act: impl FnOnce(&mut T) -> A) -> A {
+        awake::until(|| (self.serving.load(Ordering::Relaxed) == number).then_some(()));
         let mut turns = self.lock();
         if turns.next != number {
             turns.waiting = turns.waiting.saturating_add(1);
@@ -44,7 +48,7 @@ impl<T> Door<T> {
             turns = waited.unwrap_or_else(PoisonError::into_inner);
             turns.waiting = turns.waiting.saturating_sub(1);
         }
-        let mut turn = Turn { turns, passed: &self.passed };
+        let mut turn = Turn { turns, door: self };
         act(&mut turn.turns.place)
     }
 
@@ -61,14 +65,15 @@ impl<T> Door<T> {
 /// Ends a turn, however it ends.
 struct Turn<'d, T> {
     turns: MutexGuard<'d, Turns<T>>,
-    passed: &'d Condvar,
+    door: &'d Door<T>,
 }
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         self.turns.next = self.turns.next.wrapping_add(1);
+        self.door.serving.store(self.turns.next, Ordering::Relaxed);
         if self.turns.waiting > 0 {
-            self.passed.notify_all();
+            self.door.passed.notify_all();
         }
     }
 }

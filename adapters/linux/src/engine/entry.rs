@@ -1,67 +1,42 @@
 //! Where packets arrive: from packet sockets and UDP ports through the data path into the TUN interface.
 
-use super::batch::{Batch, Task};
+use super::batch::Batch;
 use super::common::Common;
-use super::door::Ticket;
 use crate::BATCH;
-use crate::buffers::Buffers;
 use crate::ike::letter;
 use crate::offload::{Joiner, Run};
 use crate::receive::Arrival;
 use arrayvec::ArrayVec;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::{DropReason, Inbound, Opening, RUN};
+use casemate_datapath::{DropReason, Inbound, RUN};
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
+use std::iter::repeat_n;
 use std::slice;
 
-/// Finds the SAs of the packets of a batch, opens and delivers them; or leaves the batch with its task, for somebody else to carry on, if
-/// it is to be given away.
-pub(super) fn take(common: &Common, batch: &mut Batch, to_give: bool) {
-    let Batch { buffers, now, task, opening, .. } = batch;
+/// Finds the SAs of the packets of a batch, opens and delivers them. Once the SAs are found, `pass_on` is called: the next batch may be read.
+pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
+    let Batch { buffers, now, opening, .. } = batch;
     let mut packets = buffers.packets();
     let mut home = common.home();
-    for packets in packets.chunks_mut(RUN) {
-        opening.push(home.endpoint.datapath_mut().begin_inbound(*now, packets));
+    for (packets, opening) in packets.chunks_mut(RUN).zip(&mut *opening) {
+        home.endpoint.datapath_mut().begin_inbound(*now, packets, opening);
     }
     let ticket = common.entry.ticket();
     drop(home);
-    if to_give {
-        let places = Buffers::places_of(packets);
-        buffers.settle(&places);
-        *task = Task::Deliver(ticket);
-    } else {
-        open_and_deliver(common, *now, &mut packets, opening, ticket);
-    }
-}
-
-/// Opens and delivers a batch that was given away.
-pub(super) fn carry_on(common: &Common, batch: &mut Batch, ticket: Ticket) {
-    let Batch { buffers, now, opening, .. } = batch;
-    open_and_deliver(common, *now, &mut buffers.packets(), opening, ticket);
-    if common.home().endpoint.datapath().has_events() {
-        common.notes.bell.ring();
-    }
-}
-
-fn open_and_deliver<const RUNS: usize>(
-    common: &Common,
-    now: Instant,
-    packets: &mut [Packet<'_>],
-    opening: &mut ArrayVec<Opening, RUNS>,
-    ticket: Ticket,
-) {
+    pass_on();
     packets.chunks_mut(RUN).zip(&mut *opening).for_each(|(packets, opening)| opening.open(packets));
-    let mut verdicts = [Inbound::Drop(DropReason::MalformedHeader); BATCH];
+    let mut verdicts = ArrayVec::<_, BATCH>::new();
+    verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
     common.entry.pass(ticket, |entry| {
         let mut home = common.home();
         let datapath = home.endpoint.datapath_mut();
         let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), opening) in runs.zip(opening.drain(..)) {
-            datapath.finish_inbound(now, packets, opening, verdicts);
+        for ((packets, verdicts), opening) in runs.zip(opening) {
+            datapath.finish_inbound(*now, packets, opening, verdicts);
         }
         drop(home);
-        entry.obey(packets, &verdicts, common, now);
+        entry.obey(&packets, &verdicts, common, *now);
     });
 }
 

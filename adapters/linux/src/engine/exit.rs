@@ -1,11 +1,9 @@
 //! Where packets leave: the verdicts on a batch from the TUN interface are obeyed here.
 
-use super::batch::{Batch, Task};
+use super::batch::Batch;
 use super::common::Common;
-use super::door::Ticket;
 use super::home::Home;
 use super::{destination, set_ident_if_zero};
-use crate::buffers::Buffers;
 use crate::netlink::Netlink;
 use crate::raw::Sender;
 use crate::train::{Train, Trains};
@@ -14,63 +12,45 @@ use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::{DropReason, Outbound, RUN, SaId, Sealed, Sealing};
+use casemate_datapath::{DropReason, Outbound, RUN, SaId, Sealed};
 use casemate_sa::Instant;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::Packet;
 use std::io;
+use std::iter::repeat_n;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Room for a batch of fragments on most links, and for a few on those with huge packets.
 const SCRATCH: usize = 256 << 10;
 
-/// Reserves numbers for the packets of a batch, seals and sends them; or leaves the batch with its task, for somebody else to carry on,
-/// if it is to be given away.
-pub(super) fn take(common: &Common, batch: &mut Batch, to_give: bool) {
-    let Batch { buffers, now, task, sealing, .. } = batch;
+/// Reserves numbers for the packets of a batch, seals and sends them. Once they have their numbers, `pass_on` is called: the next batch may be
+/// read.
+pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
+    let Batch { buffers, now, sealing, .. } = batch;
     let mut packets = buffers.packets();
     common.idents.prepare(&mut packets);
     let mut home = common.home();
     let Home { endpoint, rng, .. } = &mut *home;
-    for packets in packets.chunks_mut(RUN) {
-        sealing.push(endpoint.datapath_mut().begin_outbound(*now, rng, packets));
+    for (packets, sealing) in packets.chunks_mut(RUN).zip(&mut *sealing) {
+        endpoint.datapath_mut().begin_outbound(*now, rng, packets, sealing);
     }
     let ticket = common.exit.ticket();
     drop(home);
-    if to_give {
-        let places = Buffers::places_of(packets);
-        buffers.settle(&places);
-        *task = Task::Send(ticket);
-    } else {
-        seal_and_send(common, *now, &mut packets, sealing, ticket);
-    }
-}
-
-/// Seals and sends a batch that was given away.
-pub(super) fn carry_on(common: &Common, batch: &mut Batch, ticket: Ticket) {
-    let Batch { buffers, now, sealing, .. } = batch;
-    seal_and_send(common, *now, &mut buffers.packets(), sealing, ticket);
-}
-
-fn seal_and_send<const RUNS: usize>(
-    common: &Common,
-    now: Instant,
-    packets: &mut [Packet<'_>],
-    sealing: &mut ArrayVec<Sealing, RUNS>,
-    ticket: Ticket,
-) {
+    pass_on();
     packets.chunks_mut(RUN).zip(&mut *sealing).for_each(|(packets, sealing)| sealing.seal(packets));
-    let mut verdicts = [Outbound::Drop(DropReason::CryptoFailed); BATCH];
+    // As many as there are packets: in a cache that has gone cold, what is written costs more than what is computed.
+    let mut verdicts = ArrayVec::<_, BATCH>::new();
+    verdicts.extend(repeat_n(Outbound::Drop(DropReason::CryptoFailed), packets.len()));
     common.exit.pass(ticket, |exit| {
         let mut home = common.home();
         let datapath = home.endpoint.datapath_mut();
         let runs = packets.chunks(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), sealing) in runs.zip(sealing.drain(..)) {
-            datapath.finish_outbound(now, packets, sealing, verdicts);
+        for ((packets, verdicts), sealing) in runs.zip(sealing) {
+            datapath.finish_outbound(*now, packets, sealing, verdicts);
         }
         drop(home);
-        exit.obey(packets, &verdicts, common, now);
+        exit.obey(&mut packets, &verdicts, common, *now);
     });
 }
 

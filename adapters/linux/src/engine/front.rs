@@ -1,89 +1,68 @@
-//! The thread that reads: packets, signals, and the time.
+//! The engine's own thread: it waits, takes its turns at reading, and does what only it does: signals, IKE, and what time asks for.
 
 use super::batch::Batch;
 use super::common::Common;
 use super::dummies::Dummies;
 use super::keepalive::Keepalives;
-use super::pace::Pace;
-use super::source::Source;
-use super::{Attendant, Home, entry, exit};
+use super::{Attendant, Home};
 use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::ike::IkePorts;
-use crate::receive::{Arrival, Receiver};
 use crate::setup::Live;
 use crate::signal::{Signal, Signals};
-use crate::tun::Tun;
-use crate::udp::UdpPort;
+use crate::sys::Watch;
+use crate::udp::UdpSender;
 use crate::{BATCH, Error};
 use casemate_sa::Instant;
-use std::io;
-use std::mem;
 
-/// What only the front uses.
+/// What only the engine's own thread uses.
 pub(super) struct Front {
-    /// The batch that is being read.
+    /// The batch that it reads.
     pub(super) batch: Box<Batch>,
     pub(super) clock: Clock,
-    pub(super) tun: Tun,
-    pub(super) source: Source,
     pub(super) live: Live,
-    pub(super) receivers: Vec<Receiver>,
-    /// UDP ports of encapsulated ESP; with IKE, the one that it shares is among them.
-    pub(super) ports: Vec<UdpPort>,
     pub(super) ike: Option<IkePorts>,
+    /// Where IKE messages are sent from.
+    pub(super) senders: Vec<UdpSender>,
     pub(super) keepalives: Keepalives,
     pub(super) dummies: Option<Dummies>,
     pub(super) ledger: Option<Ledger>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
-    /// How long batches from the wire may be, if what is urgent overtakes others.
-    pub(super) pace: Option<Pace>,
 }
 
 impl Front {
-    /// Reads until a signal comes.
-    pub(super) fn run(&mut self, common: &Common, attendant: &mut dyn Attendant) -> Result<(), Error> {
-        let watch = self.watch(common, attendant)?;
+    /// Works until a signal comes.
+    pub(super) fn run(
+        &mut self,
+        common: &Common,
+        watch: &Watch,
+        attendant: &mut dyn Attendant,
+    ) -> Result<(), Error> {
         loop {
-            let ready = self.wait(common, &watch)?;
-            self.batch.now = self.clock.now();
-            let mut ready = ready.into_iter();
-            let mut next = || ready.next().unwrap_or(false);
-            if next() && self.obey_signal(common, attendant) {
-                common.finish_waiting();
+            let ready = self.wait(common, watch)?;
+            let [signal, call, bell, addresses, ike] = ready.own();
+            if signal && self.obey_signal(common, attendant) {
                 return Ok(());
             }
-            if next() {
+            if call {
+                let queues = common.intake().source.counters();
                 let mut home = common.home();
-                home.queues = self.source.counters();
+                home.queues = queues;
                 attendant.attend(&mut home);
             }
-            if next() {
+            if bell {
                 common.notes.bell.silence();
             }
-            if next() {
-                self.outbound_round(common)?;
-            }
-            if next() {
+            if addresses {
                 self.live.note_addresses();
             }
-            for index in 0..self.receivers.len() {
-                if next() {
-                    self.raw_round(common, index)?;
-                }
-            }
-            for index in 0..self.ports.len() {
-                if next() {
-                    self.port_round(common, index)?;
-                }
-            }
+            common.round(&ready, &mut self.batch)?;
+            self.batch.now = self.clock.now();
             let mut letters = common.notes.take_letters();
-            for port in self.ike.iter_mut().flat_map(|ike| &mut ike.0) {
-                if next() {
-                    let received = IkePorts::receive(port, &mut self.batch.buffers, &mut letters);
-                    received.map_err(|error| Error::new("IKE port", error))?;
-                }
+            for port in self.ike.iter_mut().filter(|_| ike).flat_map(|ike| &mut ike.0) {
+                let received = IkePorts::receive(port, &mut self.batch.buffers, &mut letters);
+                received.map_err(|error| Error::new("IKE port", error))?;
             }
             self.send_dummies(common);
             self.look_after(letters, common, attendant);
@@ -96,68 +75,6 @@ impl Front {
             None => false,
             Some(Signal::Hangup) => !attendant.reload(&mut common.home()),
             Some(Signal::End) => true,
-        }
-    }
-
-    /// Takes a batch from the TUN interface and has it sent.
-    fn outbound_round(&mut self, common: &Common) -> Result<(), Error> {
-        let Self { tun, source, batch, .. } = self;
-        let Batch { buffers, now, .. } = &mut **batch;
-        let mut dropped = |reason, packet: &[u8]| common.note_drop(*now, reason, packet);
-        source
-            .fill(tun, buffers, *now, &mut dropped)
-            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
-        let has_more = source.has_more() || buffers.is_full();
-        self.pass_on(common, has_more, exit::take);
-        Ok(())
-    }
-
-    /// Takes a batch from a packet socket and has it delivered.
-    fn raw_round(&mut self, common: &Common, index: usize) -> Result<(), Error> {
-        let Some(receiver) = self.receivers.get(index) else { return Ok(()) };
-        let buffers = &mut self.batch.buffers;
-        let most = self.pace.as_mut().map_or(BATCH, |pace| pace.packets(self.clock.now()));
-        let count = received(receiver.receive(buffers, most), "packet socket")?;
-        // The kernel has these packets, too. What is not for the data path is the kernel's business alone.
-        let ours = common.ours();
-        buffers.retain(|packet| Arrival::of(packet, &ours) != Arrival::Other);
-        drop(ours);
-        self.pass_in(common, count == most);
-        Ok(())
-    }
-
-    /// Takes a batch from a UDP port and has it delivered.
-    fn port_round(&mut self, common: &Common, index: usize) -> Result<(), Error> {
-        let Some(port) = self.ports.get_mut(index) else { return Ok(()) };
-        let room = self.pace.as_mut().map_or(usize::MAX, |pace| pace.room(self.clock.now()));
-        received(port.receive(&mut self.batch.buffers, room), "UDP port")?;
-        let has_more = port.has_more();
-        self.pass_in(common, has_more);
-        Ok(())
-    }
-
-    /// Has a batch opened and delivered.
-    fn pass_in(&mut self, common: &Common, has_more: bool) {
-        if let Some(pace) = self.pace.as_mut().filter(|_| has_more) {
-            pace.leave_waiting(self.clock.now());
-        }
-        self.pass_on(common, has_more, entry::take);
-    }
-
-    /// Gives the batch to a helper if there is a backlog and somebody is free, or carries on with it, after those that wait.
-    fn pass_on(&mut self, common: &Common, is_backlog: bool, take: impl Fn(&Common, &mut Batch, bool)) {
-        if self.batch.buffers.is_empty() {
-            return;
-        }
-        let to_give = is_backlog && common.crew.has_free_hands();
-        if !to_give {
-            common.finish_waiting();
-        }
-        take(common, &mut self.batch, to_give);
-        if to_give {
-            let mut spare = common.crew.spare();
-            spare.now = self.batch.now;
-            common.crew.give(mem::replace(&mut self.batch, spare));
         }
     }
 
@@ -175,17 +92,7 @@ impl Front {
             let verdict = endpoint.datapath_mut().dummy(sa, *now, rng, packet);
             let ticket = common.exit.ticket();
             drop(home);
-            common.finish_waiting();
             common.exit.pass(ticket, |exit| exit.obey(&mut packets, &[verdict], common, *now));
         }
     }
-}
-
-/// How many packets came. An interface that goes down, or a packet that could not be delivered long ago, is no failure of
-/// the socket.
-fn received(result: io::Result<usize>, what: &str) -> Result<usize, Error> {
-    result.or_else(|error| match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN | libc::ECONNREFUSED | libc::ENOBUFS) => Ok(0),
-        _ => Err(Error::new(what, error)),
-    })
 }

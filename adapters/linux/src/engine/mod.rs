@@ -1,24 +1,25 @@
 //! The loop that moves packets: out of the TUN interface into protection, and out of protection into the TUN interface.
 //!
-//! One thread, the front, waits for whatever can be read and takes up to [`BATCH`](crate::BATCH) packets from it, in buffers made once; nothing
-//! is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
+//! A thread takes up to [`BATCH`](crate::BATCH) packets from whatever can be read and carries on with them to their end, in buffers made once;
+//! nothing is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
 //!
 //! ```text
 //!  source       what comes next out of the TUN interface                  source.rs, ordered.rs, pace.rs
 //!    |
-//!  front        reads a batch, reserves its numbers or finds its SAs     front.rs, chores.rs, wait.rs
-//!    |
-//!    |  alone, or by a helper while more waits to be read                crew.rs, batch.rs
+//!  intake       a batch is read; its numbers are reserved, or its SAs    intake.rs, turn.rs
+//!    |          found; one thread at a time
 //!    v
-//!  seal, open   many batches at once
-//!    |
+//!  seal, open   by the thread that has read; more threads read on only   turn.rs, crew.rs
+//!    |          while more waits to be read
 //!    |  by a door, in the order in which they were read                  door.rs
 //!    v
 //!  exit, entry  verdicts; packets are sent, or delivered to the host     exit.rs, entry.rs
 //! ```
 //!
-//! So one SA is served by all threads, and its packets keep their order.
+//! So one SA is served by all threads, its packets keep their order, and none changes its thread. One of the threads is the engine's own,
+//! the front: it waits for packets while there are none, and does all that is not packets (front.rs, wait.rs, chores.rs).
 
+mod awake;
 mod batch;
 mod chores;
 mod common;
@@ -29,11 +30,13 @@ mod entry;
 mod exit;
 mod front;
 mod home;
+mod intake;
 mod keepalive;
 mod ordered;
 mod pace;
 mod parts;
 mod source;
+mod turn;
 mod wait;
 
 use crate::Error;
@@ -43,6 +46,7 @@ use crate::raw::{Sender, Sinks};
 use crate::receive::Receiver;
 use crate::sys::Bell;
 use crate::udp::UdpPort;
+use batch::Batch;
 use casemate_datapath::reassembly::Reassembler;
 use casemate_datapath::{Direction, SaId};
 use casemate_ike::Settings;
@@ -56,6 +60,7 @@ use entry::Entry;
 use exit::Exit;
 use front::Front;
 pub use home::Home;
+use intake::Intake;
 use keepalive::Keepalives;
 use pace::Pace;
 pub use parts::{Attendant, Parts};
@@ -119,24 +124,25 @@ impl Engine {
         let ours = inbound.map(|(_, sa)| sa.dst).collect();
         let home = Home::new(endpoint, (rng, clock, mark), providers, credentials);
         let doors = (exit, Entry::new(reassembler()));
+        let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
+        let front = Front {
+            batch: Batch::new(),
+            clock,
+            live,
+            senders: senders.collect::<Result<_, _>>()?,
+            ike,
+            keepalives: Keepalives::new(sender, &sas),
+            dummies: dummies.and_then(Dummies::new),
+            ledger,
+            signals,
+            last_tick: casemate_sa::Instant::ZERO,
+        };
+        let writer = tun.writer()?;
+        let pace = urgent.map(|_| Pace::new());
+        let intake = Intake { clock, tun, source, receivers, ports, pace };
         Ok(Self {
-            common: Common::new(home, doors, tun.writer()?, ours, (idents, bell)),
-            front: Front {
-                batch: batch::Batch::new(),
-                clock,
-                tun,
-                source,
-                live,
-                receivers,
-                ports,
-                ike,
-                keepalives: Keepalives::new(sender, &sas),
-                dummies: dummies.and_then(Dummies::new),
-                ledger,
-                signals,
-                last_tick: casemate_sa::Instant::ZERO,
-                pace: urgent.map(|_| Pace::new()),
-            },
+            common: Common::new((intake, home), doors, writer, ours, (idents, bell)),
+            front,
             helpers: threads.get().saturating_sub(1),
             _sinks,
         })
@@ -145,15 +151,16 @@ impl Engine {
     /// Moves packets until a signal comes.
     pub fn run(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
         let Self { common, front, helpers, .. } = self;
+        let watch = front.watch(common, attendant)?;
         thread::scope(|scope| {
             // However this ends, nobody waits for more.
             let _end = EndOfWork(common);
             for _ in 0..*helpers {
                 let helper = thread::Builder::new().name("helper".into());
-                let started = helper.spawn_scoped(scope, || common.help());
+                let started = helper.spawn_scoped(scope, || common.help(&watch));
                 started.map_err(|error| Error::new("thread", error))?;
             }
-            front.run(common, attendant)
+            front.run(common, &watch, attendant)
         })
     }
 

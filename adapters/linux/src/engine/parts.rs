@@ -64,6 +64,6 @@ pub struct Parts {
     pub ledger: Option<Ledger>,
     /// What ends the loop.
     pub signals: Signals,
-    /// How many threads move packets at most. One reads; the others help it while there is a backlog.
+    /// How many threads move packets at most. All but one sleep unless there is a backlog.
     pub threads: NonZeroUsize,
 }

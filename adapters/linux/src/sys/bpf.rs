@@ -5,6 +5,7 @@ use crate::steer::Instruction;
 use libc::{c_int, c_long};
 use std::ffi::CStr;
 use std::io;
+use std::iter;
 use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
@@ -12,6 +13,8 @@ use std::ptr;
 // linux/bpf.h.
 const PROGRAM_LOAD: c_int = 5;
 const SOCKET_FILTER: u32 = 1;
+/// How often a program is offered to a verifier that is interrupted.
+const TRIES: usize = 20;
 /// None of the helpers that are called asks for a licence of the GPL.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -34,9 +37,16 @@ pub(crate) fn bpf_load(program: &[Instruction]) -> io::Result<OwnedFd> {
     };
     // SAFETY: the kernel reads as many bytes of `attr` as the size says, and copies instructions and licence, which live for the
     // whole call. What it does not find in `attr` it takes for zeros.
-    let fd = check_long(unsafe {
+    let call = || unsafe {
         libc::syscall(libc::SYS_bpf, PROGRAM_LOAD, ptr::from_ref(&attr), mem::size_of::<Load>())
-    })?;
+    };
+    // The verifier gives up when a signal comes meanwhile.
+    let gave_up = |result: &io::Result<c_int>| {
+        result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
+    };
+    let mut tries = iter::repeat_with(|| check_long(call())).take(TRIES);
+    let loaded = tries.find(|result| !gave_up(result));
+    let fd = loaded.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EAGAIN)))?;
     // SAFETY: the descriptor is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

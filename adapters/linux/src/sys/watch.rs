@@ -9,19 +9,19 @@ use std::time::Duration;
 /// Descriptors that are told about in one wait. Who is left out is told about in the next.
 const AT_ONCE: usize = 32;
 
-/// Descriptors that are waited for, numbered in their order.
+/// Descriptors that are waited for, each with a number, which may be that of others, too.
 #[derive(Debug)]
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
     /// Waits for these to be readable.
-    pub(crate) fn over<'f>(fds: impl Iterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
+    pub(crate) fn over<'f>(fds: impl Iterator<Item = (usize, BorrowedFd<'f>)>) -> io::Result<Self> {
         // SAFETY: the call takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the descriptor is new and nobody else's.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        for (number, fd) in (0..).zip(fds) {
-            let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number };
+        for (number, fd) in fds {
+            let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
             // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor that is closed later
             // leaves the set by itself.
             check(unsafe {
@@ -31,7 +31,7 @@ impl Watch {
         Ok(Self(epoll))
     }
 
-    /// Waits until one can be read, or `timeout` is over, and sets the place of each that can be read. A signal ends the wait early.
+    /// Waits until one can be read, or `timeout` is over, and sets the place of the number of each that can be read. A signal ends the wait early.
     pub(crate) fn wait(&self, ready: &mut [bool], timeout: Duration) -> io::Result<()> {
         let mut events = [epoll_event { events: 0, u64: 0 }; AT_ONCE];
         // SAFETY: `events` is a valid array of that many epoll_event for the whole call.
@@ -61,15 +61,16 @@ mod tests {
 
     #[test]
     fn tells_which_can_be_read() {
-        let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
-        let watch = Watch::over(pairs.iter().map(|(here, _)| here.as_fd())).unwrap();
+        let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
+        let numbered = [0, 1, 2, 1].into_iter().zip(pairs.iter().map(|(here, _)| here.as_fd()));
+        let watch = Watch::over(numbered).unwrap();
         let wait = |limit| {
             let mut ready = [false; 3];
             watch.wait(&mut ready, Duration::from_millis(limit)).unwrap();
             ready
         };
         assert_eq!(wait(1), [false; 3]);
-        (&pairs[1].1).write_all(b"x").unwrap();
+        (&pairs[3].1).write_all(b"x").unwrap();
         assert_eq!(wait(1_000), [false, true, false]);
         (&pairs[2].1).write_all(b"x").unwrap();
         assert_eq!(wait(1_000), [false, true, true], "and again, as long as nobody has read");

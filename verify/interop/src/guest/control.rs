@@ -2,7 +2,7 @@
 //!
 //! Request: `LENGTH MILLISECONDS\n` and the script. Answer: `STATUS LENGTH\n` and the output. One at a time.
 
-use crate::{Error, Result};
+use crate::{Error, Output, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -10,15 +10,6 @@ use std::time::Duration;
 
 /// The guest ends an overlong script itself; this much later we stop waiting for it to say so.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// What a script left behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// Exit status; 124 when the script ran out of time.
-    pub status: i32,
-    /// Standard output and standard error, as they came.
-    pub stdout: String,
-}
 
 #[derive(Debug)]
 pub(super) struct Control {

@@ -1,8 +1,8 @@
 //! Bulk, from the first end to the second: packets of 1,400 bytes without a mark, at a rate, in short bursts on a timer.
 
-use casemate_bench::arena::{BEHIND, WIRE};
-use casemate_bench::paced::PORT;
-use casemate_bench::sys;
+use casemate_stage::arena::{BEHIND, WIRE};
+use casemate_stage::paced::PORT;
+use casemate_stage::sys;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};

@@ -13,41 +13,29 @@ mod stage;
 mod turn;
 mod voice;
 
-use casemate_bench::gateway::Gateway;
-use casemate_bench::scratch::Scratch;
-use casemate_bench::sys;
-use casemate_interop::{Error, Result, is_root};
+use casemate_bench::program;
+use casemate_interop::{Error, Result};
+use casemate_stage::gateway::Gateway;
+use casemate_stage::sys;
 use options::Options;
+use std::path::Path;
 use std::process::ExitCode;
+use turn::Sample;
 
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("calls: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run::<Options>()
 }
 
-fn start(options: &Options) -> Result<()> {
-    if options.common.help {
-        print!("{}", options::HELP);
-        return Ok(());
-    }
-    if !is_root() {
-        return Err(Error::new("namespaces that are connected need root"));
-    }
+/// What was measured in all rounds. The gateway that is the bottleneck has a CPU for itself.
+fn rounds(options: &Options, directory: &Path) -> Result<Vec<Sample>> {
     let cpus = sys::allowed_cpus().map_err(Error::in_front("CPU affinity"))?;
     let &[others, own, ..] = &cpus[..] else {
         return Err(Error::new("the gateway that is measured needs a CPU for itself: two were expected"));
     };
     sys::stay_on(&[others]).map_err(Error::in_front("CPU affinity"))?;
-    let scratch = Scratch::new("calls")?;
     let gateway = Gateway::in_directory(&options.common.programs)?;
     let rounds = (1..=options.common.rounds)
-        .map(|round| turn::round(&gateway, options, [own, others], &scratch.path().join(round.to_string())))
+        .map(|round| turn::round(&gateway, options, [own, others], &directory.join(round.to_string())))
         .collect::<Result<Vec<_>>>()?;
-    report::show(&rounds.concat(), options);
-    Ok(())
+    Ok(rounds.concat())
 }

@@ -1,9 +1,12 @@
 //! The command line.
 
-use casemate_bench::options::{Common, unknown, value};
+use crate::{report, rounds};
+use casemate_bench::options::{Common, value};
+use casemate_bench::program::Program;
 use casemate_interop::Result;
+use std::path::Path;
 
-pub(crate) const HELP: &str = "Calls beside bulk: what the scheduler does for those who speak.
+const HELP: &str = "Calls beside bulk: what the scheduler does for those who speak.
 
 Usage: calls [--json] [--rounds N] [--seconds N] [--suite WORDS] [--programs DIR]
 
@@ -21,19 +24,29 @@ pub(crate) struct Options {
     pub(crate) suite: String,
 }
 
-impl Options {
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut options = Self { common: Common::new(3, 5)?, suite: "3des-sha1".into() };
-        while let Some(word) = words.next() {
-            if options.common.take(&word, &mut words)? {
-                continue;
+impl Program for Options {
+    const NAME: &str = "calls";
+    const HELP: &str = HELP;
+
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let (mut common, mut suite) = (Common::new(3, 5)?, "3des-sha1".into());
+        common.take_all(words, |_, word, words| {
+            let is_known = word == "--suite";
+            if is_known {
+                suite = value(word, words.next())?;
             }
-            match word.as_str() {
-                "--suite" => options.suite = value(&word, words.next())?,
-                _ => return Err(unknown(&word)),
-            }
-        }
-        Ok(options)
+            Ok(is_known)
+        })?;
+        Ok(Self { common, suite })
+    }
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn start(&self, directory: &Path) -> Result<bool> {
+        report::show(&rounds(self, directory)?, self);
+        Ok(true)
     }
 }
 

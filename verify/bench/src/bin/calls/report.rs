@@ -6,7 +6,7 @@ use crate::turn::{LOADS, Sample};
 use crate::voice::Leg;
 use casemate_bench::goal::{Bound, Goal};
 use casemate_bench::machine;
-use casemate_bench::spread::Spread;
+use casemate_measure::spread::Spread;
 use serde_json::{Value, json};
 
 /// Bits of a packet of bulk.
@@ -70,7 +70,7 @@ pub(crate) fn show(all: &[Sample], options: &Options) {
     if options.common.json {
         return println!("{}", to_json(all, options));
     }
-    println!("medians of the rounds; delays in ms; {}; {}", options.suite, machine::describe(2));
+    println!("medians of the rounds; delays in ms; {}; {}", options.suite, machine::describe());
     for way in Way::ALL {
         println!("\n{}: the bottleneck is the gateway that {}", way.name(), does(way));
         let names = COLUMNS.map(|(name, ..)| format!("{name:>14}"));
@@ -138,7 +138,7 @@ fn to_json(all: &[Sample], options: &Options) -> Value {
         object
     };
     json!({
-        "machine": machine::describe(2),
+        "machine": machine::describe(),
         "suite": options.suite,
         "rows": rows.map(row).collect::<Vec<_>>(),
         "goals": goals(all).iter().map(Goal::json).collect::<Vec<_>>(),

@@ -7,12 +7,12 @@
 
 use crate::bulk::{self, Control, Recorder, Source};
 use crate::voice::{self, Leg};
-use casemate_bench::arena::Arena;
-use casemate_bench::gateway::Gateway;
-use casemate_bench::negotiated::Tunnel;
-use casemate_bench::paced::{PORT, Sink};
-use casemate_bench::sys;
 use casemate_interop::{Background, Error, Result, run};
+use casemate_stage::arena::Arena;
+use casemate_stage::gateway::Gateway;
+use casemate_stage::negotiated::Tunnel;
+use casemate_stage::paced::{PORT, Sink};
+use casemate_stage::sys;
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -2,9 +2,9 @@
 
 use crate::options::Options;
 use crate::stage::{Outcome, Stage, Way};
-use casemate_bench::gateway::Gateway;
-use casemate_bench::negotiated::Tunnel;
 use casemate_interop::Result;
+use casemate_stage::gateway::Gateway;
+use casemate_stage::negotiated::Tunnel;
 use std::path::Path;
 use std::time::Duration;
 

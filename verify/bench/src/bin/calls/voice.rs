@@ -4,9 +4,9 @@
 //! Sender and receiver of a direction are threads of this process that run before all others on their CPU; a packet carries
 //! the time at which it was sent.
 
-use casemate_bench::arena::{Arena, BEHIND};
-use casemate_bench::sys;
 use casemate_interop::{Error, Result};
+use casemate_stage::arena::{Arena, BEHIND};
+use casemate_stage::sys;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;

@@ -11,39 +11,22 @@ mod report;
 mod tunnels;
 mod turn;
 
-use casemate_bench::gateway::Gateway;
-use casemate_bench::scratch::Scratch;
-use casemate_bench::sys;
-use casemate_interop::{Error, Result, is_root};
+use casemate_bench::program;
+use casemate_interop::Result;
+use casemate_stage::gateway::Gateway;
 use options::Options;
 use report::Pair;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// CPUs that everything runs on.
-const CPUS: usize = 2;
-
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("many: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run::<Options>()
 }
 
-fn start(options: &Options) -> Result<()> {
-    if options.common.help {
-        print!("{}", options::HELP);
-        return Ok(());
-    }
-    if !is_root() {
-        return Err(Error::new("namespaces that are connected need root"));
-    }
-    sys::stay_on_cpus(CPUS).map_err(Error::in_front("CPU affinity"))?;
-    let scratch = Scratch::new("many")?;
+/// What was measured with each provider, round by round.
+fn rounds(options: &Options, directory: &Path) -> Result<Vec<(&'static str, Vec<Pair>)>> {
     let gateway = Gateway::in_directory(&options.common.programs)?;
-    let mut gateways = vec![("aws-lc", gateway.clone().without_intels_library(scratch.path())?)];
+    let mut gateways = vec![("aws-lc", gateway.clone().without_intels_library(directory)?)];
     match casemate_ipsec_mb::IPSEC_MB.available() {
         Ok(()) => gateways.push(("ipsec-mb", gateway)),
         Err(absent) => eprintln!("left out: ipsec-mb: {absent}"),
@@ -52,7 +35,7 @@ fn start(options: &Options) -> Result<()> {
     for round in 1..=options.common.rounds {
         for ((name, gateway), (_, pairs)) in gateways.iter().zip(&mut all) {
             let run = |tunnels: u32| {
-                let directory = scratch.path().join(format!("{round}-{name}-{tunnels}"));
+                let directory = directory.join(format!("{round}-{name}-{tunnels}"));
                 turn::run(gateway, (tunnels, options.tunnels), options.common.seconds, &directory)
             };
             let pair = Pair { one: run(1)?, all: run(options.tunnels)?, tunnels: options.tunnels };
@@ -60,6 +43,5 @@ fn start(options: &Options) -> Result<()> {
             pairs.push(pair);
         }
     }
-    report::show(&all, options);
-    Ok(())
+    Ok(all)
 }

@@ -1,9 +1,12 @@
 //! The command line.
 
-use casemate_bench::options::{Common, number, unknown};
+use crate::{report, rounds};
+use casemate_bench::options::{Common, number};
+use casemate_bench::program::Program;
 use casemate_interop::Result;
+use std::path::Path;
 
-pub(crate) const HELP: &str = "Ten thousand tunnels beside one: memory and throughput.
+const HELP: &str = "Ten thousand tunnels beside one: memory and throughput.
 
 Usage: many [--json] [--rounds N] [--seconds N] [--tunnels N] [--programs DIR]
 
@@ -24,19 +27,29 @@ pub(crate) struct Options {
     pub(crate) tunnels: u32,
 }
 
-impl Options {
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut options = Self { common: Common::new(3, 4)?, tunnels: 10_000 };
-        while let Some(word) = words.next() {
-            if options.common.take(&word, &mut words)? {
-                continue;
+impl Program for Options {
+    const NAME: &str = "many";
+    const HELP: &str = HELP;
+
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let (mut common, mut tunnels) = (Common::new(3, 4)?, 10_000);
+        common.take_all(words, |_, word, words| {
+            let is_known = word == "--tunnels";
+            if is_known {
+                tunnels = number(word, words.next(), MOST)?.max(2);
             }
-            match word.as_str() {
-                "--tunnels" => options.tunnels = number(&word, words.next(), MOST)?.max(2),
-                _ => return Err(unknown(&word)),
-            }
-        }
-        Ok(options)
+            Ok(is_known)
+        })?;
+        Ok(Self { common, tunnels })
+    }
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn start(&self, directory: &Path) -> Result<bool> {
+        report::show(&rounds(self, directory)?, self);
+        Ok(true)
     }
 }
 

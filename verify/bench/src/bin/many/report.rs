@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::turn::Turn;
 use casemate_bench::goal::{Bound, Goal};
 use casemate_bench::machine;
-use casemate_bench::spread::Spread;
+use casemate_measure::spread::Spread;
 use serde_json::{Value, json};
 
 /// What all tunnels are to reach of the throughput of one.
@@ -102,11 +102,7 @@ pub(crate) fn show(all: &[(&str, Vec<Pair>)], options: &Options) {
     if options.common.json {
         return println!("{}", to_json(all, options));
     }
-    println!(
-        "{} tunnels; median (least-most) of the rounds; {}",
-        options.tunnels,
-        machine::describe(crate::CPUS)
-    );
+    println!("{} tunnels; median (least-most) of the rounds; {}", options.tunnels, machine::describe());
     for (name, pairs) in all {
         println!("\n{name}");
         for Column { name, digits, value, .. } in &COLUMNS {
@@ -127,7 +123,7 @@ fn to_json(all: &[(&str, Vec<Pair>)], options: &Options) -> Value {
         provider
     };
     json!({
-        "machine": machine::describe(crate::CPUS),
+        "machine": machine::describe(),
         "tunnels": options.tunnels,
         "providers": all.iter().map(provider).collect::<Vec<_>>(),
         "goals": goals(all).iter().map(Goal::json).collect::<Vec<_>>(),
@@ -137,7 +133,7 @@ fn to_json(all: &[(&str, Vec<Pair>)], options: &Options) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_bench::paced::Outcome;
+    use casemate_stage::paced::Outcome;
 
     #[test]
     fn a_tunnel_takes_what_one_more_adds() {

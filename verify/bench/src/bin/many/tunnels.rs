@@ -1,7 +1,7 @@
 //! The tunnels: manual keys, as lines for `casemate run --xfrm`.
 
-use casemate_bench::arena::{BEHIND, WIRE};
 use casemate_interop::ENCAP_PORT;
+use casemate_stage::arena::{BEHIND, WIRE};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 

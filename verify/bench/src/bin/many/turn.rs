@@ -1,12 +1,12 @@
 //! One turn: gateways with so many tunnels, their memory, and packets through all of them.
 
 use crate::tunnels::{NETWORK, address, xfrm};
-use casemate_bench::arena::{Arena, BEHIND, WIRE};
-use casemate_bench::gateway::Gateway;
-use casemate_bench::meter::Meter;
-use casemate_bench::paced::{self, Outcome, PORT};
-use casemate_bench::sys;
 use casemate_interop::{Background, Error, Result};
+use casemate_stage::arena::{Arena, BEHIND, WIRE};
+use casemate_stage::gateway::Gateway;
+use casemate_stage::meter::Meter;
+use casemate_stage::paced::{self, Outcome, PORT};
+use casemate_stage::sys;
 use std::fs;
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};

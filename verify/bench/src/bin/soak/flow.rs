@@ -1,10 +1,10 @@
 //! Packets of one direction, each counted: the sender looks at what has arrived, past the tunnel, and keeps so few on the way
 //! that every queue has room for them.
 
-use casemate_bench::arena::{Arena, BEHIND};
-use casemate_bench::paced::{PORT, Sink};
-use casemate_bench::sys;
 use casemate_interop::Result;
+use casemate_stage::arena::{Arena, BEHIND};
+use casemate_stage::paced::{PORT, Sink};
+use casemate_stage::sys;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,37 +10,10 @@ mod options;
 mod report;
 mod watch;
 
-use casemate_bench::scratch::Scratch;
-use casemate_bench::sys;
-use casemate_interop::{Error, Result, is_root};
+use casemate_bench::program;
 use options::Options;
 use std::process::ExitCode;
 
-/// CPUs that everything runs on.
-const CPUS: usize = 2;
-
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("soak: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Whether the goals are held.
-fn start(options: &Options) -> Result<bool> {
-    if options.common.help {
-        print!("{}", options::HELP);
-        return Ok(true);
-    }
-    if !is_root() {
-        return Err(Error::new("namespaces that are connected need root"));
-    }
-    sys::stay_on_cpus(CPUS).map_err(Error::in_front("CPU affinity"))?;
-    let scratch = Scratch::new("soak")?;
-    let seen = watch::run(options, scratch.path())?;
-    Ok(report::show(&seen, options))
+    program::run::<Options>()
 }

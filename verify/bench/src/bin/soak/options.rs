@@ -1,10 +1,13 @@
 //! The command line.
 
-use casemate_bench::options::{Common, number, unknown, value};
+use crate::{report, watch};
+use casemate_bench::options::{Common, number, value};
+use casemate_bench::program::Program;
 use casemate_interop::Result;
+use std::path::Path;
 use std::time::Duration;
 
-pub(crate) const HELP: &str = "Full load while keys change: packets lost, and memory.
+const HELP: &str = "Full load while keys change: packets lost, and memory.
 
 Usage: soak [--json] [--minutes N | --seconds N] [--rekey SECONDS] [--suite WORDS] [--programs DIR]
 
@@ -26,25 +29,35 @@ pub(crate) struct Options {
     pub(crate) suite: String,
 }
 
-impl Options {
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let common = Common::new(1, 10 * MINUTE)?;
-        let mut options = Self { common, rekey: 5, suite: "aes128gcm16".into() };
-        while let Some(word) = words.next() {
-            if options.common.take(&word, &mut words)? {
-                continue;
-            }
-            match word.as_str() {
+impl Program for Options {
+    const NAME: &str = "soak";
+    const HELP: &str = HELP;
+
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut common = Common::new(1, 10 * MINUTE)?;
+        let (mut rekey, mut suite) = (5, "aes128gcm16".into());
+        common.take_all(words, |common, word, words| {
+            match word {
                 "--minutes" => {
-                    let minutes = number(&word, words.next(), 10_000)?;
-                    options.common.seconds = Duration::from_secs(u64::from(minutes) * MINUTE);
+                    let minutes = number(word, words.next(), 10_000)?;
+                    common.seconds = Duration::from_secs(u64::from(minutes) * MINUTE);
                 }
-                "--rekey" => options.rekey = number(&word, words.next(), 1_000)?,
-                "--suite" => options.suite = value(&word, words.next())?,
-                _ => return Err(unknown(&word)),
+                "--rekey" => rekey = number(word, words.next(), 1_000)?,
+                "--suite" => suite = value(word, words.next())?,
+                _ => return Ok(false),
             }
-        }
-        Ok(options)
+            Ok(true)
+        })?;
+        Ok(Self { common, rekey, suite })
+    }
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn start(&self, directory: &Path) -> Result<bool> {
+        let seen = watch::run(self, directory)?;
+        Ok(report::show(&seen, self))
     }
 }
 

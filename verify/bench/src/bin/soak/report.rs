@@ -52,7 +52,7 @@ pub(crate) fn show(seen: &Seen, options: &Options) -> bool {
 
 fn print(seen: &Seen, options: &Options) {
     let seconds = seen.took.as_secs_f64();
-    println!("{}; {}", options.suite, machine::describe(crate::CPUS));
+    println!("{}; {}", options.suite, machine::describe());
     println!("{seconds:.0} s, {} rekeys", seen.rekeys);
     for (direction, count) in DIRECTIONS.iter().zip(&seen.counts) {
         let Count { sent, .. } = count;
@@ -73,7 +73,7 @@ fn to_json(seen: &Seen, goals: &[Goal], options: &Options) -> Value {
     let count = |count: Count| json!({ "sent": count.sent, "lost": count.lost() });
     let memory = |memory: Memory| json!({ "begin": memory.begin, "end": memory.end, "most": memory.most });
     json!({
-        "machine": machine::describe(crate::CPUS),
+        "machine": machine::describe(),
         "suite": options.suite,
         "seconds": seen.took.as_secs_f64(),
         "rekeys": seen.rekeys,

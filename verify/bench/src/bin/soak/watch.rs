@@ -2,11 +2,11 @@
 
 use crate::flow::{Count, Flow};
 use crate::options::Options;
-use casemate_bench::arena::Arena;
-use casemate_bench::gateway::Gateway;
-use casemate_bench::negotiated::Tunnel;
-use casemate_bench::sys;
 use casemate_interop::{Background, Error, Result};
+use casemate_stage::arena::Arena;
+use casemate_stage::gateway::Gateway;
+use casemate_stage::negotiated::Tunnel;
+use casemate_stage::sys;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,43 +14,24 @@ mod report;
 mod subjects;
 mod turn;
 
-use casemate_bench::scratch::Scratch;
-use casemate_bench::sys;
-use casemate_interop::{Error, Result, is_root};
+use casemate_bench::program;
+use casemate_interop::{Error, Result};
 use options::Options;
 use report::Report;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// CPUs that everything runs on.
-const CPUS: usize = 2;
-
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)).and_then(|options| start(&options)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("tunnels: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run::<Options>()
 }
 
 /// Whether every turn went well.
-fn start(options: &Options) -> Result<bool> {
-    if options.common.help {
-        print!("{}", options::HELP);
-        return Ok(true);
-    }
-    if !is_root() {
-        return Err(Error::new("namespaces that are connected need root"));
-    }
-    sys::stay_on_cpus(CPUS).map_err(Error::in_front("CPU affinity"))?;
-    let directory = Scratch::new("tunnels")?;
-    let (subjects, left_out) = subjects::present(options, directory.path());
+fn measure(options: &Options, directory: &Path) -> Result<bool> {
+    let (subjects, left_out) = subjects::present(options, directory);
     if subjects.is_empty() {
         return Err(Error::new(format!("nothing to measure; left out: {}", left_out.join("; "))));
     }
-    let turns = turn::rounds(&subjects, options, directory.path());
+    let turns = turn::rounds(&subjects, options, directory);
     let report = Report::new(&turns, left_out);
     if options.common.json {
         println!("{}", report.to_json());

@@ -1,11 +1,12 @@
 //! The command line.
 
-use casemate_bench::options::{Common, unknown, value};
+use crate::measure;
+use casemate_bench::options::{Common, value};
+use casemate_bench::program::Program;
 use casemate_interop::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub(crate) const HELP: &str =
-    "Tunnels in user space, side by side: Casemate, others, and a forwarder without a cipher.
+const HELP: &str = "Tunnels in user space, side by side: Casemate, others, and a forwarder without a cipher.
 
 Usage: tunnels [--json] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
 
@@ -25,24 +26,34 @@ pub(crate) struct Options {
     filters: Vec<String>,
 }
 
-impl Options {
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let common = Common::new(3, 4)?;
-        let peers = common.programs.join("../peers/bin");
-        let mut options = Self { common, peers, filters: Vec::new() };
-        while let Some(word) = words.next() {
-            if options.common.take(&word, &mut words)? {
-                continue;
+impl Program for Options {
+    const NAME: &str = "tunnels";
+    const HELP: &str = HELP;
+
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut common = Common::new(3, 4)?;
+        let (mut peers, mut filters) = (common.programs.join("../peers/bin"), Vec::new());
+        common.take_all(words, |_, word, words| {
+            match word {
+                "--peers" => peers = value(word, words.next())?.into(),
+                option if option.starts_with('-') => return Ok(false),
+                filter => filters.push(filter.to_owned()),
             }
-            match word.as_str() {
-                "--peers" => options.peers = value(&word, words.next())?.into(),
-                option if option.starts_with('-') => return Err(unknown(option)),
-                _ => options.filters.push(word),
-            }
-        }
-        Ok(options)
+            Ok(true)
+        })?;
+        Ok(Self { common, peers, filters })
     }
 
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn start(&self, directory: &Path) -> Result<bool> {
+        measure(self, directory)
+    }
+}
+
+impl Options {
     /// Whether a subject is to be measured.
     pub(crate) fn selects(&self, name: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))

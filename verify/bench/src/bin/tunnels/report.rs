@@ -3,7 +3,7 @@
 use crate::goals::GOALS;
 use crate::turn::{Turn, Turns};
 use casemate_bench::machine;
-use casemate_bench::spread::Spread;
+use casemate_measure::spread::Spread;
 use serde_json::{Value, json};
 
 /// Subjects that all others are compared with.
@@ -75,7 +75,7 @@ impl<'t> Report<'t> {
     pub(crate) fn print(&self) {
         println!(
             "median (least-most) of the rounds; ratios are taken within a round; {}",
-            machine::describe(crate::CPUS)
+            machine::describe()
         );
         for measure in &MEASURES {
             self.table(measure);
@@ -111,7 +111,7 @@ impl<'t> Report<'t> {
 
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "machine": machine::describe(crate::CPUS),
+            "machine": machine::describe(),
             "subjects": self.all.iter().map(|turns| self.subject(turns)).collect::<Vec<_>>(),
             "goals": GOALS.iter().map(|goal| goal.json(self.all)).collect::<Vec<_>>(),
             "left_out": self.left_out,

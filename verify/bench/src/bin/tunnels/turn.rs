@@ -3,8 +3,8 @@
 use crate::measures::{Meter, echo, small, stream};
 use crate::options::Options;
 use crate::subjects::Subject;
-use casemate_bench::arena::Arena;
 use casemate_interop::{Error, Result};
+use casemate_stage::arena::Arena;
 use std::fs;
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! The time there and back while nothing else flows, by ping.
 
 use super::Meter;
-use casemate_bench::arena::{Arena, BEHIND};
-use casemate_bench::spread::Spread;
 use casemate_interop::{Error, Result, run};
+use casemate_measure::spread::Spread;
+use casemate_stage::arena::{Arena, BEHIND};
 use std::time::Duration;
 
 /// Echoes, and seconds between them: so long that processes fall asleep in between.

@@ -4,4 +4,4 @@ pub(crate) mod echo;
 pub(crate) mod small;
 pub(crate) mod stream;
 
-pub(crate) use casemate_bench::meter::Meter;
+pub(crate) use casemate_stage::meter::Meter;

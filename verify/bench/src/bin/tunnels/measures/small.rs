@@ -4,10 +4,10 @@
 //! of one length.
 
 use super::Meter;
-use casemate_bench::arena::{Arena, BEHIND};
-pub(crate) use casemate_bench::paced::Outcome;
-use casemate_bench::paced::{self, PORT};
 use casemate_interop::Result;
+use casemate_stage::arena::{Arena, BEHIND};
+pub(crate) use casemate_stage::paced::Outcome;
+use casemate_stage::paced::{self, PORT};
 use std::io;
 use std::net::UdpSocket;
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
 //! One TCP stream, by iperf3.
 
 use super::Meter;
-use casemate_bench::arena::{Arena, BEHIND};
 use casemate_interop::{Background, Error, Result, run};
+use casemate_stage::arena::{Arena, BEHIND};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! `casemate run` with manual keys, for each suite with and without UDP encapsulation.
 
 use super::{Found, Subject};
-use casemate_bench::arena::{Arena, BEHIND, WIRE};
-use casemate_bench::gateway::Gateway;
 use casemate_interop::{Background, ENCAP_PORT, Error, Result};
+use casemate_stage::arena::{Arena, BEHIND, WIRE};
+use casemate_stage::gateway::Gateway;
 use std::fs;
 use std::path::Path;
 

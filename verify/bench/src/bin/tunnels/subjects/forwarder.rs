@@ -1,9 +1,9 @@
 //! The yardstick: a tunnel without a cipher (`src/bin/forwarder`).
 
 use super::{Found, Subject, program};
-use casemate_bench::arena::{Arena, WIRE};
-use casemate_bench::gateway::START_LIMIT;
 use casemate_interop::{Background, Result};
+use casemate_stage::arena::{Arena, WIRE};
+use casemate_stage::gateway::START_LIMIT;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "forwarder";

@@ -1,8 +1,8 @@
 //! No tunnel: what the link, the sender and the receiver are able to do.
 
 use super::Subject;
-use casemate_bench::arena::Arena;
 use casemate_interop::{Background, Result};
+use casemate_stage::arena::Arena;
 use std::path::Path;
 
 pub(super) struct Link;

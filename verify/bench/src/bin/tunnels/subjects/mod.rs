@@ -7,8 +7,8 @@ mod strongswan;
 mod wireguard;
 
 use crate::options::Options;
-use casemate_bench::arena::Arena;
 use casemate_interop::{Background, Error, Result};
+use casemate_stage::arena::Arena;
 use std::path::{Path, PathBuf};
 
 /// Something that carries packets from one end of an arena to the other.

@@ -1,8 +1,8 @@
 //! strongSwan's ESP in user space (kernel-libipsec), which is always in UDP, with AES-GCM of 128 bits.
 
 use super::{Found, Subject};
-use casemate_bench::arena::{Arena, BEHIND, WIRE};
 use casemate_interop::{Background, Charon, Error, Result};
+use casemate_stage::arena::{Arena, BEHIND, WIRE};
 use std::fs;
 use std::path::Path;
 

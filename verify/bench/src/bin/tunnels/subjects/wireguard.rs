@@ -2,9 +2,9 @@
 //! cross-platform protocol.
 
 use super::{Found, Subject, program};
-use casemate_bench::arena::{Arena, BEHIND, WIRE};
-use casemate_bench::gateway::START_LIMIT;
 use casemate_interop::{Background, Error, Result};
+use casemate_stage::arena::{Arena, BEHIND, WIRE};
+use casemate_stage::gateway::START_LIMIT;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,9 @@
 //! Two namespaces with a link between them, and an address behind each, which the tunnel has to reach.
 
+#![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
+
 use crate::sys;
-use casemate_interop::{Error, Netns, Result, run};
+use crate::{Error, Netns, Result, run};
 use std::io;
 use std::time::Duration;
 

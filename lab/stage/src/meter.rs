@@ -1,7 +1,7 @@
-//! The CPU time of a tunnel's processes.
+//! CPU time and context switches of a tunnel's processes.
 
 use crate::sys;
-use casemate_interop::{Background, Error, Result};
+use crate::{Background, Error, Result};
 use std::time::Duration;
 
 /// The clock of the processes of a tunnel, both ends together.
@@ -21,5 +21,13 @@ impl<'p> Meter<'p> {
             sys::cpu_time_of(process.pid()).map_err(Error::in_front("a tunnel's process"))
         };
         self.processes.iter().map(time).sum()
+    }
+
+    /// Context switches so far, of all threads that still run.
+    pub fn switches(&self) -> Result<u64> {
+        let count = |process: &Background| {
+            sys::switches_of(process.pid()).map_err(Error::in_front("a tunnel's process"))
+        };
+        self.processes.iter().map(count).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! Programs of the host: those that run for a while, and those that come to an end.
 
-use crate::{Error, Netns, Output, Result};
+use crate::{Error, Netns, Result};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a process that is dropped may take to end in good order.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What a program left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status; 124 when it ran out of time.
+    pub status: i32,
+    /// Standard output and standard error, as they came.
+    pub stdout: String,
+}
 
 /// Runs a program in a namespace to its end and returns its status and what it printed. It is ended when it runs for longer
 /// than `limit`; the status is then 124.

@@ -7,7 +7,7 @@
 use crate::arena::Arena;
 use crate::meter::Meter;
 use crate::sys;
-use casemate_interop::{Error, Result};
+use crate::{Error, Result};
 use socket2::{Domain, SockFilter, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

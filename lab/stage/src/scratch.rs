@@ -1,6 +1,6 @@
 //! A directory for one run.
 
-use casemate_interop::{Error, Result};
+use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// A directory that is gone with it. It is below /tmp because the path of a Unix socket has to be short.

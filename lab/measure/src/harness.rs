@@ -1,28 +1,29 @@
 //! Measures loads against each other in turns.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// Something to be timed.
-pub(crate) trait Load {
+pub trait Load {
     /// Does the work once and says how long that took, preparation left out, and of how many operations it consisted.
     fn run(&mut self) -> (Duration, u32);
 }
 
 /// The samples of one load, in nanoseconds an operation, one for each round.
-pub(crate) struct Series(Vec<f64>);
+pub struct Series(Vec<f64>);
 
 /// How long and how often to measure.
 #[derive(Clone, Copy)]
-pub(crate) struct Effort {
+pub struct Effort {
     /// Rounds; each gives every load one turn.
-    pub(crate) rounds: usize,
+    pub rounds: usize,
     /// What a turn takes, preparation left out.
-    pub(crate) turn: Duration,
+    pub turn: Duration,
 }
 
 /// Times `work`.
 #[inline]
-pub(crate) fn time(work: impl FnOnce()) -> Duration {
+pub fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     timed(work);
     start.elapsed()
@@ -35,14 +36,50 @@ fn timed(work: impl FnOnce()) {
 }
 
 /// Measures all loads.
-pub(crate) fn measure(loads: &mut [Box<dyn Load + '_>], effort: Effort) -> Vec<Series> {
+pub fn measure(loads: &mut [Box<dyn Load + '_>], effort: Effort) -> Vec<Series> {
+    measure_and_tell(loads, effort, |_| {})
+}
+
+/// Measures all loads in so many rounds as fit into `budget`, judged by the first round, but at least and at most so many. Tells after
+/// each turn which share of the turns is over.
+pub fn measure_within(
+    loads: &mut [Box<dyn Load + '_>],
+    turn: Duration,
+    budget: Duration,
+    rounds: RangeInclusive<usize>,
+    mut tell: impl FnMut(f64),
+) -> Vec<Series> {
+    let start = Instant::now();
+    let mut all =
+        measure_and_tell(loads, Effort { rounds: 1, turn }, |share| tell(share / *rounds.end() as f64));
+    let fit = budget.as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+    let rounds = (fit as usize).clamp(*rounds.start(), *rounds.end());
+    let rest = Effort { rounds: rounds.saturating_sub(1), turn };
+    let more =
+        measure_and_tell(loads, rest, |share| tell((1.0 + share * rest.rounds as f64) / rounds as f64));
+    for (series, more) in all.iter_mut().zip(more) {
+        series.0.extend(more.0);
+    }
+    all
+}
+
+fn measure_and_tell(
+    loads: &mut [Box<dyn Load + '_>],
+    effort: Effort,
+    mut tell: impl FnMut(f64),
+) -> Vec<Series> {
+    let (mut over, turns) = (0.0, (loads.len() * effort.rounds) as f64);
     let mut all: Vec<Series> = loads.iter().map(|_| Series(Vec::with_capacity(effort.rounds))).collect();
-    for round in 0..effort.rounds {
-        for step in 0..loads.len() {
-            // Each round begins with another load, so that none always runs after the same one.
-            let turn = (round + step) % loads.len();
-            all[turn].0.push(sample(&mut *loads[turn], effort.turn));
+    let mut pairs: Vec<_> = loads.iter_mut().zip(&mut all).collect();
+    for _ in 0..effort.rounds {
+        for (load, series) in &mut pairs {
+            series.0.push(sample(&mut ***load, effort.turn));
+            over += 1.0;
+            tell(over / turns);
         }
+        // Each round begins with another load, so that none always runs after the same one.
+        let first = usize::from(!pairs.is_empty());
+        pairs.rotate_left(first);
     }
     all
 }
@@ -66,25 +103,30 @@ fn spend(load: &mut (dyn Load + '_), turn: Duration) -> (Duration, u32) {
 }
 
 impl Series {
+    /// The samples, one for each round.
+    pub fn samples(&self) -> &[f64] {
+        &self.0
+    }
+
     /// The median.
-    pub(crate) fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         median(self.0.clone())
     }
 
     /// The median of the differences to `base`, round by round.
-    pub(crate) fn over(&self, base: &Series) -> f64 {
+    pub fn over(&self, base: &Series) -> f64 {
         median(self.0.iter().zip(&base.0).map(|(own, base)| own - base).collect())
     }
 
     /// The median of the ratios to `base`, round by round.
-    pub(crate) fn times(&self, base: &Series) -> f64 {
+    pub fn times(&self, base: &Series) -> f64 {
         median(self.0.iter().zip(&base.0).map(|(own, base)| own / base).collect())
     }
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -100,6 +142,19 @@ mod tests {
             self.0 *= 1.25;
             (time, 10)
         }
+    }
+
+    #[test]
+    fn as_many_rounds_as_fit_and_every_turn_is_told() {
+        let rounds = |budget| {
+            let mut loads: Vec<Box<dyn Load>> = vec![Box::new(Slowing(1000.0)), Box::new(Slowing(3000.0))];
+            let (mut told, turn) = (Vec::new(), Duration::from_nanos(1));
+            let series = measure_within(&mut loads, turn, budget, 3..=5, |share| told.push(share));
+            assert!(told.is_sorted() && told.last() == Some(&1.0), "{told:?}");
+            assert_eq!(told.len(), 2 * series[1].samples().len());
+            series[1].samples().len()
+        };
+        assert_eq!((rounds(Duration::ZERO), rounds(Duration::from_secs(60))), (3, 5));
     }
 
     #[test]

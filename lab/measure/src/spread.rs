@@ -19,8 +19,19 @@ impl Spread {
         let mut samples: Vec<f64> = samples.into_iter().collect();
         samples.sort_by(f64::total_cmp);
         let (least, most) = (*samples.first()?, *samples.last()?);
-        let median = f64::midpoint(samples[(samples.len() - 1) / 2], samples[samples.len() / 2]);
+        let at = |index: usize| samples.get(index).copied().unwrap_or(f64::NAN);
+        let median = f64::midpoint(at((samples.len() - 1) / 2), at(samples.len() / 2));
         Some(Self { median, least, most })
+    }
+
+    /// The same with the quartiles as the least and the greatest: what lies far out, because something else had the processor, is not
+    /// told.
+    pub fn of_middle_half(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut samples: Vec<f64> = samples.into_iter().collect();
+        samples.sort_by(f64::total_cmp);
+        let quarter = samples.len() / 4;
+        let middle = samples.get(quarter..samples.len() - quarter)?;
+        Self::of(middle.iter().copied())
     }
 
     /// The median, with the others in parentheses.
@@ -45,5 +56,8 @@ mod tests {
         assert_eq!(Spread::of([3.0, 1.0, 10.0]), spread(3.0, 1.0, 10.0));
         assert_eq!(Spread::of([4.0, 1.0, 10.0, 2.0]), spread(3.0, 1.0, 10.0));
         assert_eq!(Spread::of([]), None);
+        let samples = [900.0, 1.0, 5.0, 4.0, 6.0, 7.0, 0.5, 8.0];
+        assert_eq!(Spread::of_middle_half(samples), spread(5.5, 4.0, 7.0));
+        assert_eq!(Spread::of_middle_half([]), None);
     }
 }

@@ -1,8 +1,10 @@
 //! Gateways with one tunnel between them that IKEv2 negotiates, with a shared key.
 
+#![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
+
 use crate::arena::{Arena, BEHIND, WIRE};
 use crate::gateway::Gateway;
-use casemate_interop::{Background, Error, Result};
+use crate::{Background, Error, Result};
 use std::fs;
 use std::path::Path;
 

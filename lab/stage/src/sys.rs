@@ -78,6 +78,53 @@ pub fn cpu_time_of(pid: u32) -> io::Result<Duration> {
     }
 }
 
+/// Makes an open /dev/net/tun a TUN interface of this name, one packet at a time with nothing in front of it.
+pub(crate) fn make_tun(device: &File, name: &str) -> io::Result<()> {
+    let mut request = request_of(name);
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives for the whole call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
+}
+
+/// Has the kernel cut what TCP sends into segments before an interface of this thread's namespace gets it, as it was before network cards
+/// cut them (ethtool's `tso off`).
+pub fn cut_before(interface: &str) -> io::Result<()> {
+    // From linux/ethtool.h.
+    const ETHTOOL_STSO: u32 = 0x1f;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    let mut off: [u32; 2] = [ETHTOOL_STSO, 0];
+    let mut request = request_of(interface);
+    request.ifr_ifru.ifru_data = (&raw mut off).cast();
+    // SAFETY: SIOCETHTOOL reads an ifreq, and the command and value that it points to; both live for the whole call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) })
+}
+
+/// A request about an interface.
+fn request_of(name: &str) -> libc::ifreq {
+    // SAFETY: ifreq is plain data, for which all zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero and ends the name.
+    let room = request.ifr_name.len().saturating_sub(1);
+    for (place, byte) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+/// How often the kernel has taken the processor from the threads of a process, or they have given it up (proc_pid_status(5)).
+pub fn switches_of(pid: u32) -> io::Result<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    threads
+        .map(|thread| std::fs::read_to_string(thread?.path().join("status")).map(|text| switches(&text)))
+        .sum()
+}
+
+fn switches(status: &str) -> u64 {
+    let kinds = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+    let numbers = status.lines().filter_map(|line| kinds.iter().find_map(|kind| line.strip_prefix(kind)));
+    numbers.filter_map(|number| number.trim().parse::<u64>().ok()).sum()
+}
+
 /// Moves this thread into the network namespace of a process.
 pub fn enter_network_of(pid: u32) -> io::Result<()> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
@@ -112,4 +159,19 @@ pub fn memory_of(pid: u32) -> io::Result<u64> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_switches_count() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(switches(status), 42);
+        let own = std::process::id();
+        let before = switches_of(own).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(switches_of(own).unwrap() > before);
+    }
 }

@@ -1,9 +1,11 @@
 //! `casemate run` at one end of an arena.
 
+#![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
+
 use crate::arena::Arena;
-use casemate_interop::{Background, Error, Result, run};
+use crate::{Background, Error, Result, run};
 use serde_json::Value;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,12 +13,16 @@ use std::time::Duration;
 /// How long a program may take until it is ready.
 pub const START_LIMIT: Duration = Duration::from_secs(10);
 
+/// What hides the instructions for AES and for GCM from AWS-LC and OpenSSL: bits 57 (AES) and 33 (PCLMULQDQ) of the first word, and 41
+/// (VAES) and 42 (VPCLMULQDQ) of the second, as OPENSSL_ia32cap(3) counts them. On x86-64 only.
+pub const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000");
+
 /// The program, and which provider of algorithms it is to find.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     program: PathBuf,
-    /// A directory that hides Intel's library.
-    without_intels: Option<PathBuf>,
+    /// Variables of its environment.
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Gateway {
@@ -26,16 +32,25 @@ impl Gateway {
         if !program.is_file() {
             return Err(Error::new(format!("{} is not there", program.display())));
         }
-        Ok(Self { program, without_intels: None })
+        Ok(Self { program, environment: Vec::new() })
     }
 
     /// The same without Intel's library: a file of its name in `directory` that is no library comes first.
-    pub fn without_intels_library(self, directory: &Path) -> Result<Self> {
+    pub fn without_intels_library(mut self, directory: &Path) -> Result<Self> {
         let directory = directory.join("none");
         fs::create_dir_all(&directory)
             .and_then(|()| fs::write(directory.join("libIPSec_MB.so.1"), ""))
             .map_err(Error::in_front(directory.display()))?;
-        Ok(Self { without_intels: Some(directory), ..self })
+        self.environment.push(("LD_LIBRARY_PATH", directory.into()));
+        Ok(self)
+    }
+
+    /// The same without the processor's instructions for AES, and so without Intel's library, which needs them.
+    pub fn without_aes_instructions(self, directory: &Path) -> Result<Self> {
+        let mut gateway = self.without_intels_library(directory)?;
+        let (name, value) = NO_AES;
+        gateway.environment.push((name, value.into()));
+        Ok(gateway)
     }
 
     /// Why packets were dropped at an end, with how many were.
@@ -59,7 +74,7 @@ impl Gateway {
     ) -> Result<Background> {
         let mut command = arena.ends[end].command(&self.program);
         command.arg("run").args(arguments);
-        command.envs(self.without_intels.iter().map(|directory| ("LD_LIBRARY_PATH", directory)));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Background::start("casemate", command, &directory.join(end.to_string()))?;
         process.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
         Ok(process)
