@@ -1,5 +1,8 @@
 //! The command line: every command, its arguments, and help that teaches by example.
 
+use crate::advise::args::AdviseArgs;
+use crate::calls::args::CallsArgs;
+use crate::lab::args::LabArgs;
 use crate::stack::GrantRule;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -18,6 +21,9 @@ Examples:
   casemate status                                    SAs, policies, counters and drops of the running instance
   casemate stack --tap tap0 --address 192.0.2.1/24   a TCP/IP stack behind IPsec, for applications that share memory with it
   casemate inspect wire.pcapng --xfrm tunnel.xfrm    decrypt a capture and say why packets would be dropped
+  casemate calls --line 2M                           how many calls a line carries, and how they sound
+  casemate advise                                    which settings to use on this device, because of measurements
+  casemate lab run streams --quick                   an experiment of a paper on IPsec, done again on this machine
 
 The file holds lines of ip-xfrm(8), so that it also loads into a Linux kernel with `ip -batch` or `sh`:
   ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \\
@@ -130,8 +136,14 @@ pub enum Command {
     Stack(StackArgs),
     /// Say of each packet in a capture what the data path makes of it.
     Inspect(InspectArgs),
+    /// Say how many calls a line carries with IPsec and without, and how they sound.
+    Calls(CallsArgs),
+    /// Measure this device and say which settings to use on it, and why.
+    Advise(AdviseArgs),
     /// Build two hosts and a tunnel between them, send real traffic, and show what happens.
     Demo(DemoArgs),
+    /// Do experiments of papers on IPsec again, and set the results beside the papers'.
+    Lab(LabArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages.
@@ -168,8 +180,8 @@ pub struct RunArgs {
     pub tun: String,
     /// How many threads may move packets [default: one for each processor, four at most].
     ///
-    /// One reads. The others help it while more packets wait than it can protect, and sleep otherwise. All serve the same SAs, and packets
-    /// keep their order.
+    /// One works alone while it can keep up. While more packets wait, the others take turns with it; otherwise they sleep. All serve the same
+    /// SAs, and packets keep their order.
     #[arg(long, value_name = "COUNT")]
     pub threads: Option<NonZeroUsize>,
 }
@@ -366,7 +378,7 @@ mod tests {
         let mut command = Cli::command();
         let help = command.render_help().to_string();
         assert!(help.contains("Examples:\n  casemate demo"), "{help}");
-        for name in ["run", "stack", "inspect", "demo"] {
+        for name in ["run", "stack", "inspect", "calls", "advise", "demo", "lab"] {
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
         }

@@ -4,6 +4,8 @@
 //! reads capture files.
 #![forbid(unsafe_code)]
 
+pub mod advise;
+pub mod calls;
 pub mod capture;
 pub mod cli;
 pub mod command;
@@ -13,6 +15,7 @@ pub mod failure;
 pub mod ike;
 pub mod inspect;
 pub mod keyring;
+pub mod lab;
 pub mod manual;
 pub mod providers;
 pub mod run;
@@ -36,7 +39,10 @@ pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Status(args) => status::status(args),
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
+        Command::Calls(args) => calls::calls(args),
+        Command::Advise(args) => advise::advise(args),
         Command::Demo(args) => demo::demo(args),
+        Command::Lab(args) => lab::lab(args),
         Command::Completions(args) => manual::completions(args),
         Command::Man(args) => manual::man(args),
     }

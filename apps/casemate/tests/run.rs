@@ -15,6 +15,8 @@ use serde_json::Value;
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x%20 128";
@@ -440,10 +442,11 @@ fn a_second_instance_is_kept_from_the_first_ones_things() {
     assert_clean(&lab.left);
 }
 
-/// Numbered datagrams in bursts that one thread cannot keep up with, so that helpers seal and open some of them.
+/// Numbered datagrams in bursts that one thread cannot keep up with, so that others take turns with it. Long ones come before short ones:
+/// whoever reads those is done sooner, and has to wait.
 #[test]
 fn one_flow_keeps_its_order_over_many_threads() {
-    const BURST: u32 = 250;
+    const BURST: u32 = 300;
     const BURSTS: u32 = 80;
     let Some(lab) = Lab::build("one_flow_keeps_its_order_over_many_threads") else { return };
     let plan = Plan { encap: true, ..Plan::new("esp", "tunnel", GCM, true) };
@@ -456,20 +459,29 @@ fn one_flow_keeps_its_order_over_many_threads() {
     // Room for a burst: with the default the socket itself would lose some of them.
     socket2::SockRef::from(&to).set_recv_buffer_size(1 << 20).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let mut expected = 0;
-    for _ in 0..BURSTS {
-        let mut datagram = [0; 300];
-        for number in expected..expected + BURST {
+    let (tell, arrived) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut datagram = [0; 1_500];
+            for number in 0..BURST * BURSTS {
+                to.recv(&mut datagram).unwrap_or_else(|error| panic!("datagram {number}: {error}"));
+                assert_eq!(u32::from_be_bytes(*datagram.first_chunk().unwrap()), number);
+                if (number + 1).is_multiple_of(BURST) {
+                    tell.send(()).unwrap();
+                }
+            }
+        });
+        for number in 0..BURST * BURSTS {
+            let mut datagram = [0; 1_200];
             datagram[..4].copy_from_slice(&number.to_be_bytes());
-            from.send(&datagram).unwrap();
+            let len = if number % BURST < BURST / 3 { 1_200 } else { 40 };
+            from.send(&datagram[..len]).unwrap();
+            if (number + 1).is_multiple_of(BURST) {
+                arrived.recv().expect("all of the burst arrive");
+            }
         }
-        for number in expected..expected + BURST {
-            to.recv(&mut datagram).unwrap_or_else(|error| panic!("datagram {number}: {error}"));
-            assert_eq!(u32::from_be_bytes(*datagram.first_chunk().unwrap()), number);
-        }
-        expected += BURST;
-    }
+    });
     let (here, there) = (lab.left.status(), lab.right.status());
     assert_eq!((drops(&here), drops(&there)), (vec![], vec![]));
-    assert_eq!(sa(&here, "out")["seq"], expected);
+    assert_eq!(sa(&here, "out")["seq"], BURST * BURSTS);
 }

@@ -1,0 +1,99 @@
+//! Arguments of `lab`.
+
+use casemate_lab::streams::relay::Wiring;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  casemate lab list                      what there is, and what of it this machine can do
+  casemate lab run streams --quick       one experiment, its short form
+  casemate lab run streams --out seen    the full form, with its results in the directory `seen`
+  casemate lab report seen               make the page anew from the results
+
+Each experiment of a paper on IPsec is done again, with this program, on this machine, and set beside what the paper says.
+Results are written as JSON with every sample, and shown on a page, report.html, that a browser opens without a network.
+
+Most experiments make network namespaces and TUN interfaces of their own, which takes root. Nothing else on the machine is touched.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  casemate lab run streams
+  casemate lab run streams --quick --out seen
+  casemate lab run streams --json | jq '.parts[].findings[] | select(.agreement == \"differs\")'
+
+The full form of an experiment takes up to five minutes, the short form up to 45 seconds. What this machine cannot do is left out, and
+said to be, and the rest is done. Let nothing else run meanwhile: the page says when the machine was noisy.
+
+Exit status: 0 done, also where something was missing; 1 something that was tried went wrong.";
+
+/// Arguments of `lab`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LabArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Show the experiments, and what this machine lacks for them.
+    List(ListArgs),
+    /// Do experiments, and write their results and a page that shows them.
+    Run(RunArgs),
+    /// Make the page anew from the results in a directory.
+    Report(ReportArgs),
+    /// What `streams` starts in its network namespaces.
+    #[command(hide = true)]
+    Relay(RelayArgs),
+}
+
+/// Arguments of `lab list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// Names, as `casemate lab list` shows them.
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// The short form: fewer repetitions, and shorter ones.
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory for the results; it is made if it is not there [default: casemate-lab/NAME-DATE].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the results too, one JSON object a line, instead of what they come to.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// A directory that `casemate lab run` wrote.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+/// Arguments of `lab relay`.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    /// Which end of the link this is, 0 or 1.
+    #[arg(long)]
+    pub end: usize,
+    /// How modules are joined: functions or queues.
+    #[arg(long)]
+    pub wiring: Wiring,
+    /// States and policies, as lines of ip-xfrm(8). Without them the modules do nothing.
+    #[arg(long, value_name = "FILE")]
+    pub xfrm: Option<PathBuf>,
+}

@@ -1,0 +1,146 @@
+//! `casemate lab`: experiments of papers, on this machine, with this program.
+
+pub mod args;
+mod relay;
+
+use crate::failure::Failure;
+use crate::providers;
+use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
+use casemate_lab::{ALL, Experiment, Order, Progress};
+use casemate_report::{Record, file};
+use casemate_stage::scratch::Scratch;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Does what the command line says.
+pub fn lab(args: &LabArgs) -> Result<(), Failure> {
+    match &args.command {
+        LabCommand::List(args) => {
+            list(args);
+            Ok(())
+        }
+        LabCommand::Run(args) => run(args),
+        LabCommand::Report(args) => report(args),
+        LabCommand::Relay(args) => relay::relay(args),
+    }
+}
+
+fn list(args: &ListArgs) {
+    for experiment in ALL {
+        let paper = (experiment.paper)();
+        if args.json {
+            println!("{}", listed(experiment));
+            continue;
+        }
+        println!("{}: {}, {} ({})", experiment.name, paper.authors, paper.title, paper.year);
+        println!("  {}", experiment.summary);
+        for step in experiment.steps {
+            let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
+            let needs =
+                if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
+            let missing = step.needs.iter().find_map(|need| need.missing());
+            let missing = missing.map(|why| format!("; not here: {why}")).unwrap_or_default();
+            println!("  - {}{needs}{missing}", step.title);
+        }
+    }
+}
+
+fn listed(experiment: &Experiment) -> serde_json::Value {
+    let steps = experiment.steps.iter().map(|step| {
+        let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
+        let missing: Vec<String> = step.needs.iter().filter_map(|need| need.missing()).collect();
+        json!({ "title": step.title, "needs": needs, "missing": missing })
+    });
+    json!({
+        "name": experiment.name,
+        "paper": (experiment.paper)(),
+        "summary": experiment.summary,
+        "steps": steps.collect::<Vec<_>>(),
+    })
+}
+
+fn run(args: &RunArgs) -> Result<(), Failure> {
+    let experiments = args.names.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
+    let directory = args.out.clone().unwrap_or_else(|| default_directory(&args.names));
+    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", directory.display()));
+    // Made before the work is done, for it may not be possible.
+    fs::create_dir_all(&directory).map_err(failed)?;
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut records = Vec::new();
+    for experiment in experiments {
+        let scratch = Scratch::new("lab").map_err(Failure::failed)?;
+        let record = casemate_lab::run(
+            experiment,
+            &Order {
+                quick: args.quick,
+                time: Order::usual_time(args.quick),
+                program: program.clone(),
+                scratch: scratch.path().into(),
+                versions: versions(),
+                progress: Progress::new(experiment.name),
+            },
+        );
+        file::write(&record, &directory).map_err(Failure::failed)?;
+        tell(&record, args.json)?;
+        records.push(record);
+    }
+    let page = file::write_page(&directory).map_err(Failure::failed)?;
+    if !args.json {
+        println!("Results and page: {}", page.display());
+    }
+    went_wrong(&records)
+}
+
+fn named(name: &str) -> Result<&'static Experiment, Failure> {
+    casemate_lab::find(name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        Failure::bad_input(format!("{name}: no such experiment; {} was expected", names.join(", ")))
+    })
+}
+
+/// By name and time, so that no run overwrites another one.
+fn default_directory(names: &[String]) -> PathBuf {
+    let date = casemate_lab::utc().replace(':', "");
+    Path::new("casemate-lab").join(format!("{}-{date}", names.join("-")))
+}
+
+fn tell(record: &Record, json: bool) -> Result<(), Failure> {
+    if json {
+        println!("{}", serde_json::to_string(record).map_err(Failure::failed)?);
+    } else {
+        print!("{}", casemate_lab::summary(record));
+    }
+    Ok(())
+}
+
+fn went_wrong(records: &[Record]) -> Result<(), Failure> {
+    let lines = records.iter().flat_map(|record| {
+        let failed = record.left_out().filter(|out| out.failed);
+        failed.map(move |out| format!("{}: {}: {}", record.experiment, out.what, out.why))
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { Ok(()) } else { Err(Failure::failed(lines.join("\n"))) }
+}
+
+/// What takes part: this program, the providers that it finds, and iproute2.
+fn versions() -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    let commit = option_env!("CASEMATE_COMMIT").map(|commit| format!(" ({commit})")).unwrap_or_default();
+    versions.insert("casemate".into(), format!("{}{commit}", env!("CARGO_PKG_VERSION")));
+    let names: Vec<&str> = providers::all().iter().map(|provider| provider.name()).collect();
+    versions.insert("providers".into(), names.join(" "));
+    if let Ok(output) = Command::new("ip").arg("-V").output() {
+        let text = String::from_utf8_lossy(&output.stdout);
+        versions.insert("ip".into(), text.trim().rsplit(' ').next().unwrap_or_default().into());
+    }
+    versions
+}
+
+fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let page = file::write_page(&args.directory).map_err(Failure::bad_input)?;
+    println!("{}", page.display());
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! `casemate advise` from outside: what it prints is read by the product's own readers, and its page says what it does.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod common;
+
+use casemate_advise::goal::Goal;
+use casemate_advise::rules::Profile;
+use casemate_app::swanctl::Config;
+use casemate_app::xfrm::XfrmFile;
+use casemate_ike::spelling::proposal;
+use common::Scratch;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn advise(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_casemate")).args(["advise", "--quick"]).args(args).output().unwrap()
+}
+
+fn said(args: &[&str]) -> String {
+    let output = advise(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&said(&[&["--json"][..], args].concat())).unwrap()
+}
+
+fn suites(answer: &Value) -> Vec<&str> {
+    answer["ranking"].as_array().unwrap().iter().map(|place| place["suite"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_goal_gives_a_ranking_without_what_is_forbidden() {
+    for goal in Goal::ALL {
+        let answer = json(&["--goal", goal.word()]);
+        let suites = suites(&answer);
+        assert!(suites.len() >= 4, "{suites:?}");
+        assert!(
+            !suites
+                .iter()
+                .any(|suite| suite.contains("DES") || suite.contains("MD5") || suite.contains("NULL"))
+        );
+        assert!(answer["refused"].as_array().unwrap().len() > 30);
+        for one in answer["settings"]["esp_proposals"].as_str().unwrap().split(',') {
+            proposal::esp(one).unwrap();
+        }
+    }
+}
+
+#[test]
+fn samples_are_shown_if_they_are_wanted() {
+    let answer = json(&["--explain", "--packet-size", "300"]);
+    let first = &answer["finalists"][0];
+    let sizes: Vec<u64> = first["samples"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|samples| samples["size"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sizes, [64, 256, 300, 576, 1024, 1420]);
+    let rounds = first["samples"][5]["open_ns"].as_array().unwrap().len();
+    assert_eq!(first["samples"][0]["seal_ns"].as_array().unwrap().len().clamp(5, 9), rounds);
+    assert!(first["line_ns"]["slope"].as_f64().unwrap() > 0.0);
+    assert!(json(&[])["finalists"].is_null());
+}
+
+#[test]
+fn integrity_alone_is_advised_only_if_it_is_asked_for() {
+    let answer = json(&["--integrity-only", "--goal", "cpu"]);
+    assert!(suites(&answer).iter().any(|suite| suite.contains("NULL")), "{answer:#}");
+}
+
+/// The snippet has no hosts and no secret; with them it is a whole configuration.
+#[test]
+fn lines_for_swanctl_load() {
+    let scratch = Scratch::new("advise-swanctl");
+    for args in [
+        &[][..],
+        &["--profile", "cnsa", "--host-to-host"],
+        &["--profile", "suite-b-128"],
+        &["--goal", "bytes"],
+    ] {
+        let lines = said(&[&["--lines", "swanctl"][..], args].concat());
+        let hosts = "  gateway {\n    local_addrs = 192.0.2.1\n    remote_addrs = 192.0.2.2\n    local {\n auth = psk\n }\n    \
+                     remote {\n auth = psk\n }\n";
+        let whole = lines.replacen("  gateway {\n", hosts, 1);
+        let file = scratch.file("swanctl.conf");
+        let secret = "secrets {\n ike-1 {\n secret = \"sixteen letters and more\"\n }\n}\n";
+        std::fs::write(&file, format!("{whole}{secret}")).unwrap();
+        let config = Config::load(&file).unwrap_or_else(|error| panic!("{error}\n{lines}"));
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+}
+
+#[test]
+fn lines_for_xfrm_load_and_name_no_counter_mode() {
+    for args in [&[][..], &["--nat", "--ipv6"], &["--host-to-host", "--integrity-only"]] {
+        let lines = said(&[&["--lines", "xfrm"][..], args].concat());
+        assert!(lines.contains("SHOULD NOT be used (RFC 8221 section 3)"));
+        let file = XfrmFile::parse(lines.as_bytes()).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let states: Vec<_> = file.states.iter().map(|state| &state.value).collect();
+        assert_eq!(states.len(), 2);
+        assert!(states.iter().all(|sa| !sa.transform.iv_is_counter()), "{lines}");
+        assert_ne!(states[0].transform, states[1].transform, "each direction has keys of its own");
+    }
+}
+
+/// AWS-LC's AES without the instructions is several times as slow as its ChaCha20. A machine that lets the program starve makes ties of
+/// such differences, so it has three tries.
+#[test]
+fn without_aes_instructions_another_suite_is_first() {
+    if cfg!(not(target_arch = "x86_64")) {
+        casemate_left_out::note("what AES costs without instructions is known for x86-64 only");
+        return;
+    }
+    let mut tries = std::iter::repeat_with(|| json(&["--as-if", "no-aes"])).take(3);
+    let found = tries.find(|answer| suites(answer)[0] == "ENCR_CHACHA20_POLY1305");
+    assert_eq!(found.unwrap()["as_if"], "without AES instructions (measured)");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let scratch = Scratch::new("advise-wrong");
+    let file = scratch.file("own.toml");
+    std::fs::write(&file, "name = \"own\"\ntitle = 3\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (args, part) in [
+        (&["--profile", file][..], format!("casemate: {file}:2: `title`: a text in quotes was expected\n")),
+        (&["--goal", "speed"], "one of throughput, latency, cpu, battery, bytes, calls was expected".into()),
+        (&["--as-if", "no-sha"], "no-aes or clock=700MHz was expected".into()),
+        (&["--packet-size", "1500"], "1500 is not in 40..=1420".into()),
+    ] {
+        let output = advise(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains(&part), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_page_says_what_there_is() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/advise.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for goal in Goal::ALL {
+        let measured = if goal.is_exact() { "arithmetic |" } else { "yes |" };
+        let row = format!("| `{}` |", goal.word());
+        assert!(page.lines().any(|line| line.starts_with(&row) && line.ends_with(measured)), "{row}");
+    }
+    for profile in Profile::built_in().unwrap() {
+        assert!(page.contains(&format!("| `{}` |", profile.name)), "{}", profile.name);
+    }
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(Profile::parse("advise.md", example).unwrap().name, "own");
+}

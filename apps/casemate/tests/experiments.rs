@@ -1,0 +1,118 @@
+//! `casemate lab` from outside, and experiments with the real programs, for as short as it goes.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod common;
+
+use casemate_lab::{Need, Order, Progress, find, run};
+use casemate_report::file;
+use common::Scratch;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+fn lab(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_casemate")).arg("lab").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_list_names_every_experiment_with_its_paper() {
+    let output = lab(&["list"]);
+    assert!(output.status.success());
+    let list = text(&output.stdout);
+    assert!(list.contains("streams: ") && list.contains("(1997)"), "{list}");
+    for line in text(&lab(&["list", "--json"]).stdout).lines() {
+        let experiment: Value = serde_json::from_str(line).unwrap();
+        assert!(list.contains(experiment["name"].as_str().unwrap()));
+        assert!(!experiment["steps"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_was_expected() {
+    let output = lab(&["run", "nothing"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("nothing: no such experiment; streams"),
+        "{}",
+        text(&output.stderr)
+    );
+    let scratch = Scratch::new("lab-report");
+    let seen = scratch.file("seen");
+    fs::create_dir_all(&seen).unwrap();
+    let directory = seen.to_str().unwrap();
+    let output = lab(&["report", directory]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no file *.json"), "{}", text(&output.stderr));
+    fs::write(seen.join("streams.json"), "{\n  \"experiment\": 5\n}\n").unwrap();
+    let output = lab(&["report", directory]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("streams.json:2: invalid type"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn streams_measures_the_real_programs() {
+    let streams = find("streams").unwrap();
+    if let Some(missing) = streams.steps.iter().flat_map(|step| step.needs).find_map(|need| need.missing()) {
+        casemate_left_out::note(missing);
+        return;
+    }
+    let scratch = Scratch::new("lab-streams");
+    let order = Order {
+        quick: true,
+        // Enough for one round of everything on a slow machine.
+        time: Duration::from_secs(45),
+        program: env!("CARGO_BIN_EXE_casemate").into(),
+        scratch: scratch.file("."),
+        versions: BTreeMap::new(),
+        progress: Progress::silent(),
+    };
+    let record = run(streams, &order);
+    let left_out: Vec<_> = record.left_out().collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+    let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
+    assert_eq!(rates.len(), 25);
+    assert!(rates.iter().all(|rate| rate.values[0] > 0.0), "{rates:?}");
+    // What no machine undoes: the kernel alone is faster than packets through a program with queues, and queues need switches.
+    let differs =
+        |what: &str| record.findings().find(|finding| finding.what.contains(what)).unwrap().ours.clone();
+    assert!(differs("cost of modules called as functions").ends_with("slower"));
+    file::write(&record, &scratch.file(".")).unwrap();
+    let page = fs::read_to_string(file::write_page(&scratch.file(".")).unwrap()).unwrap();
+    assert_eq!(page.matches("<svg").count(), 3);
+}
+
+#[test]
+fn homenet_measures_the_real_programs() {
+    let homenet = find("homenet").unwrap();
+    let needs = homenet.steps.iter().flat_map(|step| step.needs).filter(|need| **need != Need::Governor);
+    if let Some(missing) = needs.filter_map(|need| need.missing()).next() {
+        casemate_left_out::note(missing);
+        return;
+    }
+    let scratch = Scratch::new("lab-homenet");
+    let order = Order {
+        quick: true,
+        // One round of everything, with turns as short as they are made.
+        time: Duration::from_secs(60),
+        program: env!("CARGO_BIN_EXE_casemate").into(),
+        scratch: scratch.file("."),
+        versions: BTreeMap::new(),
+        progress: Progress::silent(),
+    };
+    let record = run(homenet, &order);
+    let failed: Vec<_> = record.left_out().filter(|out| out.failed).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    let samples = record.parts.iter().flat_map(|part| &part.samples);
+    assert!(
+        samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
+    );
+    file::write(&record, &scratch.file(".")).unwrap();
+    let page = fs::read_to_string(file::write_page(&scratch.file(".")).unwrap()).unwrap();
+    assert!(page.matches("<svg").count() >= 10);
+}

@@ -1,0 +1,185 @@
+//! What the device is: processor, memory, and what the kernel says of hardware for cryptography.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::num::NonZeroUsize;
+use std::thread;
+
+/// What was found. What the system does not tell is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Device {
+    /// The processor's name.
+    pub processor: Option<String>,
+    /// The architecture that this program is built for.
+    pub architecture: &'static str,
+    /// Instructions that matter here, and whether the processor has them.
+    pub instructions: Vec<(&'static str, bool)>,
+    /// Processors that this program may use.
+    pub processors: usize,
+    /// The clock in MHz, as the kernel says it.
+    pub clock_mhz: Option<f64>,
+    /// How the kernel sets the clock.
+    pub governor: Option<String>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+    /// Drivers of hardware for cryptography that the kernel knows. Nothing here uses them.
+    pub accelerators: Vec<String>,
+}
+
+impl Device {
+    /// Looks.
+    pub fn probe() -> Self {
+        let read = |file: &str| fs::read_to_string(file).ok();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+        let clock = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq");
+        let memory = read("/proc/meminfo").unwrap_or_default();
+        Self {
+            processor: field(&cpuinfo, &["model name", "Hardware", "Model"]),
+            architecture: std::env::consts::ARCH,
+            instructions: instructions(),
+            processors: thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            clock_mhz: kilohertz(clock.as_deref()).or_else(|| field(&cpuinfo, &["cpu MHz"])?.parse().ok()),
+            governor: governor.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()),
+            memory_mib: mebibytes(&memory),
+            accelerators: accelerators(&read("/proc/crypto").unwrap_or_default()),
+        }
+    }
+
+    /// Whether the processor has AES instructions.
+    pub fn has_aes(&self) -> bool {
+        self.instructions.iter().any(|(name, has)| *name == "aes" && *has)
+    }
+
+    /// One object.
+    pub fn json(&self) -> Value {
+        let has = |wanted: bool| {
+            let those = self.instructions.iter().filter(move |(_, has)| *has == wanted);
+            those.map(|(name, _)| *name).collect::<Vec<_>>()
+        };
+        json!({
+            "processor": self.processor,
+            "architecture": self.architecture,
+            "instructions": has(true),
+            "missing_instructions": has(false),
+            "processors": self.processors,
+            "clock_mhz": self.clock_mhz,
+            "governor": self.governor,
+            "memory_mib": self.memory_mib,
+            "accelerators": self.accelerators,
+        })
+    }
+
+    /// A few lines for people.
+    pub fn text(&self) -> String {
+        let unknown = || "unknown".to_owned();
+        let processor = self.processor.clone().unwrap_or_else(|| "a processor without a name".into());
+        let clock = self.clock_mhz.map_or_else(unknown, |clock| format!("{clock:.0} MHz"));
+        let memory = self.memory_mib.map_or_else(unknown, |memory| format!("{memory} MiB"));
+        let governor = self.governor.clone().unwrap_or_else(unknown);
+        let instructions =
+            self.instructions.iter().map(|(name, has)| format!("{name} {}", if *has { "yes" } else { "no" }));
+        let accelerators = match self.accelerators.as_slice() {
+            [] => "none that the kernel knows".into(),
+            drivers => format!("{} (the kernel's; nothing here uses them)", drivers.join(", ")),
+        };
+        format!(
+            "  {processor}, {} of them, {}, clock {clock}, governor {governor}, memory {memory}\n  \
+             instructions: {}\n  accelerators: {accelerators}\n",
+            self.processors,
+            self.architecture,
+            instructions.collect::<Vec<_>>().join(", "),
+        )
+    }
+}
+
+/// From the processor itself, for what the kernel says is not always what an emulator offers.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> Vec<(&'static str, bool)> {
+    use std::arch::is_x86_feature_detected as has;
+    vec![
+        ("aes", has!("aes")),
+        ("pclmulqdq", has!("pclmulqdq")),
+        ("vaes", has!("vaes")),
+        ("vpclmulqdq", has!("vpclmulqdq")),
+        ("sha", has!("sha")),
+        ("avx2", has!("avx2")),
+        ("avx512f", has!("avx512f")),
+    ]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn instructions() -> Vec<(&'static str, bool)> {
+    use std::arch::is_aarch64_feature_detected as has;
+    vec![("aes", has!("aes")), ("pmull", has!("pmull")), ("sha2", has!("sha2")), ("neon", has!("neon"))]
+}
+
+/// The kernel's word for it, where the standard library has none.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn instructions() -> Vec<(&'static str, bool)> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let features = field(&cpuinfo, &["Features", "flags"]).unwrap_or_default();
+    ["aes", "pmull", "sha2", "neon"].map(|name| (name, features.split(' ').any(|word| word == name))).to_vec()
+}
+
+/// The value of the first of these fields.
+fn field(text: &str, names: &[&str]) -> Option<String> {
+    let of_line = |line: &str, name: &str| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    };
+    names.iter().find_map(|name| text.lines().find_map(|line| of_line(line, name)))
+}
+
+fn kilohertz(text: Option<&str>) -> Option<f64> {
+    text?.trim().parse::<f64>().ok().map(|kilohertz| kilohertz / 1e3)
+}
+
+fn mebibytes(meminfo: &str) -> Option<u64> {
+    let total = field(meminfo, &["MemTotal"])?;
+    total.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes / 1_024)
+}
+
+/// Drivers in /proc/crypto that answer later, as hardware does, and are none of the kernel's own wrappers around instructions.
+fn accelerators(crypto: &str) -> Vec<String> {
+    const SOFTWARE: [&str; 6] = ["generic", "cryptd", "aesni", "simd", "-ce", "-neon"];
+    let driver = |entry: &str| {
+        let driver = field(entry, &["driver"])?;
+        let is_late = field(entry, &["async"]).as_deref() == Some("yes");
+        let is_software = SOFTWARE.iter().any(|word| driver.contains(word)) || driver.starts_with("__");
+        (is_late && !is_software).then_some(driver)
+    };
+    let mut drivers: Vec<String> = crypto.split("\n\n").filter_map(driver).collect();
+    drivers.sort();
+    drivers.dedup();
+    drivers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_and_units_told() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: A processor\ncpu MHz\t\t: 2100.000\n";
+        assert_eq!(field(cpuinfo, &["Model", "model name"]).as_deref(), Some("A processor"));
+        assert_eq!(field(cpuinfo, &["Hardware"]), None);
+        assert_eq!(mebibytes("MemTotal:        2048000 kB\n"), Some(2_000));
+        assert_eq!(kilohertz(Some("700000\n")), Some(700.0));
+        assert!(Device::probe().processors >= 1);
+    }
+
+    #[test]
+    fn hardware_is_told_from_software_that_answers_later() {
+        let entry =
+            |driver: &str, is_async: &str| format!("name : x\ndriver : {driver}\nasync : {is_async}\n\n");
+        let crypto = [
+            entry("rfc4106-gcm-aesni", "yes"),
+            entry("cryptd(__cbc-aes-aesni)", "yes"),
+            entry("ctr-aes-generic", "no"),
+            entry("authenc-hmac-sha1-cbc-aes-caam", "yes"),
+            entry("safexcel-gcm-aes", "yes"),
+        ];
+        assert_eq!(accelerators(&crypto.concat()), ["authenc-hmac-sha1-cbc-aes-caam", "safexcel-gcm-aes"]);
+    }
+}

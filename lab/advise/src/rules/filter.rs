@@ -1,0 +1,173 @@
+//! The filter: what is admitted, and what is refused with the reason. Nothing behind it sees what it refused.
+
+use super::algorithm::{Algorithm, Use};
+use super::profile::{Profile, Ruling};
+use super::reader::ProfileError;
+use super::status::Status;
+use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use std::fmt;
+
+/// Where keys come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keying {
+    /// IKEv2.
+    Negotiated,
+    /// A file.
+    Manual,
+}
+
+/// Rules in force.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    /// RFC 8221 and RFC 8247 first.
+    layers: Vec<Profile>,
+    /// Whether ESP may leave packets readable.
+    integrity_only: bool,
+}
+
+/// What may be advised, with what is said of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The lowest of its parts.
+    pub status: Status,
+    /// Where that level comes from.
+    pub source: String,
+    /// What limits it.
+    pub note: Option<String>,
+}
+
+/// What may not be advised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The part that is refused.
+    pub part: String,
+    /// Why.
+    pub why: String,
+    /// Where it says so.
+    pub source: String,
+}
+
+impl Filter {
+    /// With a profile on top of what is always in force. NULL encryption is refused unless integrity alone is asked for.
+    pub fn new(profile: Option<Profile>, integrity_only: bool) -> Result<Self, ProfileError> {
+        let always = Profile::always()?;
+        let extra = profile.filter(|profile| always.iter().all(|known| known.name != profile.name));
+        Ok(Self { layers: always.into_iter().chain(extra).collect(), integrity_only })
+    }
+
+    /// The profiles, those first that are always in force.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.layers
+    }
+
+    /// Judges a suite for ESP.
+    pub fn esp(&self, suite: EspSuite, keying: Keying) -> Result<Admitted, Refusal> {
+        let admitted = match suite {
+            EspSuite::Combined(alg) => self.algorithm(&Algorithm::aead(Use::Esp, alg)),
+            EspSuite::Separate(CipherAlg::Null, mac) => self.integrity_alone(mac),
+            EspSuite::Separate(cipher, mac) => self.pair(Use::Esp, cipher, mac),
+        }?;
+        match self.limit(suite, keying) {
+            None => Ok(admitted),
+            Some((why, source)) => {
+                Err(Refusal { part: suite.to_string(), why: why.into(), source: source.into() })
+            }
+        }
+    }
+
+    /// Judges a combined-mode cipher for IKE.
+    pub fn ike_aead(&self, alg: AeadAlg) -> Result<Admitted, Refusal> {
+        self.algorithm(&Algorithm::aead(Use::Ike, alg))
+    }
+
+    /// Judges a cipher and a MAC for IKE.
+    pub fn ike_pair(&self, cipher: CipherAlg, mac: MacAlg) -> Result<Admitted, Refusal> {
+        self.pair(Use::Ike, cipher, mac)
+    }
+
+    /// Judges a pseudorandom function.
+    pub fn prf(&self, alg: PrfAlg) -> Result<Admitted, Refusal> {
+        self.algorithm(&Algorithm::prf(alg))
+    }
+
+    /// Judges a key exchange method.
+    pub fn kex(&self, method: KexMethod) -> Result<Admitted, Refusal> {
+        self.algorithm(&Algorithm::kex(method))
+    }
+
+    /// ESP with NULL encryption. With AES-GMAC it is one algorithm (RFC 4543).
+    fn integrity_alone(&self, mac: MacAlg) -> Result<Admitted, Refusal> {
+        match mac.kind() {
+            MacKind::AesGmac(bits) => {
+                let bits = u16::try_from(bits.bits()).unwrap_or_default();
+                self.algorithm(&Algorithm::null_with_gmac(bits))
+            }
+            _ => self.pair(Use::Esp, CipherAlg::Null, mac),
+        }
+    }
+
+    fn pair(&self, used_by: Use, cipher: CipherAlg, mac: MacAlg) -> Result<Admitted, Refusal> {
+        let cipher = self.algorithm(&Algorithm::cipher(used_by, cipher))?;
+        let mac = self.algorithm(&Algorithm::mac(used_by, mac))?;
+        Ok(if mac.status < cipher.status { mac } else { cipher })
+    }
+
+    /// The last layer that says something decides, unless one of the others forbids.
+    fn algorithm(&self, algorithm: &Algorithm) -> Result<Admitted, Refusal> {
+        let rulings: Vec<&Ruling> = self.layers.iter().filter_map(|layer| layer.ruling(algorithm)).collect();
+        if let Some(ruling) = rulings.iter().find(|ruling| ruling.status.forbids()) {
+            let (why, source) = (ruling.status.to_string(), ruling.source.clone());
+            return Err(Refusal { part: algorithm.to_string(), why, source });
+        }
+        match rulings.last() {
+            Some(ruling) => Ok(Admitted {
+                status: ruling.status,
+                source: ruling.source.clone(),
+                note: ruling.note.clone(),
+            }),
+            None => Err(Refusal {
+                part: algorithm.to_string(),
+                why: "no rule speaks of it".into(),
+                source: "the profiles in force".into(),
+            }),
+        }
+    }
+
+    /// What the RFCs say of an algorithm in its place, beyond its level: why it is refused, and where that stands.
+    fn limit(&self, suite: EspSuite, keying: Keying) -> Option<(&'static str, &'static str)> {
+        if !has_number(suite) {
+            return Some(("an ICV of a length that has no number in IKEv2", "RFC 8221 section 6"));
+        }
+        match suite {
+            EspSuite::Separate(CipherAlg::Null, _) if !self.integrity_only => {
+                return Some((
+                    "encrypts nothing, and integrity alone was not asked for",
+                    "RFC 8221 section 5",
+                ));
+            }
+            EspSuite::Separate(cipher, mac) if cipher != CipherAlg::Null && mac.takes_nonce() => {
+                return Some(("AES-GMAC beside a cipher is for AH and not for ESP", "RFC 8221 section 6"));
+            }
+            _ => {}
+        }
+        let repeats = keying == Keying::Manual && suite.iv_is_counter();
+        repeats.then_some((
+            "manual keys outlive the counter of which its IVs are made: MUST NOT",
+            "RFC 8221 section 3",
+        ))
+    }
+}
+
+/// Whether its lengths are among those that have numbers (RFC 4106 section 6, RFC 4309 section 6, RFC 4868 section 2.6).
+fn has_number(suite: EspSuite) -> bool {
+    match suite {
+        EspSuite::Combined(alg) => matches!(alg.icv_len(), 8 | 12 | 16),
+        EspSuite::Separate(_, mac) => mac == MacAlg::standard(mac.kind()),
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.part, self.why, self.source)
+    }
+}

@@ -1,0 +1,48 @@
+use super::*;
+use crate::rules::{Filter, Keying};
+use casemate_crypto::{AeadAlg, AesBits};
+
+const CHACHA: EspSuite = EspSuite::Combined(AeadAlg::ChaCha20Poly1305);
+
+const fn gcm(icv: u8) -> EspSuite {
+    EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv })
+}
+
+fn spot(suite: EspSuite, median: f64) -> Spot {
+    let admitted = Filter::new(None, false).unwrap().esp(suite, Keying::Negotiated).unwrap();
+    Spot { suite, admitted, scores: vec![median], median, cpu: median, bytes: 1.0 }
+}
+
+fn contender(suite: EspSuite, packets_per_second: [f64; 3]) -> Contender {
+    let turn = |packets_per_second| Turn {
+        packets_per_second,
+        cpu_us: 1e6 / packets_per_second,
+        round_trip_us: 100.0,
+        stream_gbit_per_second: 1.0,
+    };
+    Contender { suite, turns: packets_per_second.map(turn).to_vec() }
+}
+
+#[test]
+fn one_of_each_kind_is_compared() {
+    let spots = [spot(gcm(16), 1.0), spot(gcm(8), 1.0), spot(CHACHA, 2.0)];
+    let places = rank(spots.to_vec(), Goal::Cpu);
+    let chosen: Vec<EspSuite> = contenders(&places).into_iter().map(|spot| spot.suite).collect();
+    assert_eq!(chosen, [gcm(16), CHACHA]);
+}
+
+#[test]
+fn two_measurements_agree_or_not() {
+    let spots = [spot(gcm(16), 1.0), spot(CHACHA, 2.0)];
+    let of = |goal, of_gcm, of_chacha| {
+        // The order of turns is not that of the ranking.
+        let contenders = vec![contender(CHACHA, of_chacha), contender(gcm(16), of_gcm)];
+        Thorough::of(contenders, &spots, goal)
+    };
+    let faster = of(Goal::Throughput, [200.0; 3], [100.0; 3]);
+    assert!(faster.agrees && faster.verdict() == "ENCR_AES_GCM_16-128 is first end to end as well.");
+    let slower = of(Goal::Throughput, [100.0; 3], [200.0; 3]);
+    assert!(!slower.agrees && slower.verdict().starts_with("End to end ENCR_CHACHA20_POLY1305 is first"));
+    let same = of(Goal::Latency, [200.0; 3], [100.0; 3]);
+    assert!(same.agrees && same.verdict().contains("ties"), "{}", same.verdict());
+}

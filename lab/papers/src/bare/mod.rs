@@ -1,0 +1,50 @@
+//! `bare`: what ESP costs a packet, operation by operation (Kazemi, Wijesinha and Karne's bare PC).
+
+mod load;
+mod outcome;
+mod subject;
+
+use crate::{Context, Experiment, Step};
+use casemate_measure::harness::{Effort, Load, measure};
+use casemate_report::{Paper, Part};
+use casemate_stage::{Error, Result};
+use std::time::Duration;
+use subject::Subject;
+
+/// The experiment.
+pub static BARE: Experiment = Experiment {
+    name: "bare",
+    paper,
+    summary: "What ESP costs a packet of 64 to 1,024 bytes of payload, inbound and outbound, in transport and in tunnel mode: the whole, the \
+              MAC alone, the cipher alone, and what is left for look-up, replay protection, padding and headers. With a straight line through each. \
+              The data path runs in memory, without an operating system's network, as it does on a machine that has none.",
+    steps: &[Step { title: "ESP in memory", needs: &[], share: 1, run }],
+};
+
+fn paper() -> Paper {
+    Paper {
+        authors: "N. Kazemi, A. L. Wijesinha, R. Karne".into(),
+        title: "Design and Implementation of IPsec on a Bare PC".into(),
+        venue: "Towson University".into(),
+        year: 2009,
+    }
+}
+
+fn run(context: &Context) -> Result<Vec<Part>> {
+    let subjects = subject::all();
+    let failed =
+        |subject: &Subject| Error::new(format!("{}: no provider has its algorithms", subject.name()));
+    let made = subjects.iter().map(|subject| load::load(*subject).ok_or_else(|| failed(subject)));
+    let mut loads: Vec<Box<dyn Load>> = made.collect::<Result<_>>()?;
+    context.progress.expect(1);
+    context.progress.next(&format!("{} costs, in turns", loads.len()));
+    let effort = effort(context.quick);
+    Ok(outcome::parts(&subjects, &measure(&mut loads, effort), effort))
+}
+
+/// A turn is done twice, once unmeasured. Many short turns rather than few long ones: what disturbs them, disturbs few of them. The full
+/// form takes less than a minute.
+const fn effort(quick: bool) -> Effort {
+    let (rounds, microseconds) = if quick { (25, 300) } else { (101, 800) };
+    Effort { rounds, turn: Duration::from_micros(microseconds) }
+}
