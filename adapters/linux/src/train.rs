@@ -165,10 +165,10 @@ impl<'p> Wagon<'p> {
 mod tests {
     use super::*;
     use crate::buffers::Buffers;
+    use crate::udp::at_a_free_port;
     use casemate_wire::ip::v4::Ipv4Header;
     use casemate_wire::ip::v6::Ipv6Header;
     use casemate_wire::udp::UdpHeader;
-    use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
     /// A datagram from us to us, as the data path writes it.
@@ -253,9 +253,7 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             let ip: IpAddr = host.parse().unwrap();
             let any = if ip.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
-            let free = || UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
-            let from = UdpPort::open(any, free()).unwrap();
-            let mut to = UdpPort::open(any, free()).unwrap();
+            let [from, mut to] = [0; 2].map(|_| at_a_free_port(any, |free| UdpPort::open(any, free)));
             let ends = (SocketAddr::new(ip, from.port()), SocketAddr::new(ip, to.port()));
             let packets: Vec<_> =
                 (0..9).map(|at| datagram(ends, 0xb8, if at == 8 { 77 } else { 900 }, at)).collect();

@@ -297,6 +297,13 @@ pub(crate) fn keepalive(
     Some(len)
 }
 
+/// What `open` makes of a port that nobody has. One that was free a moment ago may be another test's by now: then it tries others.
+#[cfg(test)]
+pub(crate) fn at_a_free_port<T>(any: IpAddr, open: impl Fn(u16) -> Result<T, Error>) -> T {
+    let free = || std::net::UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
+    (0..20).find_map(|_| open(free()).ok()).expect("none of 20 ports was free for long")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,9 +312,7 @@ mod tests {
     use std::net::UdpSocket;
 
     fn receive_one(any: IpAddr, from: &str, tos: u32) -> Vec<u8> {
-        // Port 0 would be unknown to the reader; take one that is free now.
-        let free = UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
-        let mut port = UdpPort::open(any, free).unwrap();
+        let mut port = at_a_free_port(any, |free| UdpPort::open(any, free));
         let sender = UdpSocket::bind((from, 0)).unwrap();
         let options = socket2::SockRef::from(&sender);
         if any.is_ipv4() {
@@ -315,7 +320,7 @@ mod tests {
         } else {
             options.set_tclass_v6(tos).unwrap()
         }
-        sender.send_to(b"hello", (from, free)).unwrap();
+        sender.send_to(b"hello", (from, port.port())).unwrap();
         let mut ready = [false];
         sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(ready, [true]);
@@ -324,7 +329,7 @@ mod tests {
         assert_eq!(buffers.packets().len(), 1);
         let packet = buffers.packets()[0].data().to_vec();
         let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
-        assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), free));
+        assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), port.port()));
         packet
     }
 
@@ -355,9 +360,10 @@ mod tests {
 
     #[test]
     fn ike_and_what_is_urgent_come_to_the_first_of_two_sockets() {
-        let free = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
         let urgent = Urgent::of(&casemate_sched::DscpTable::default()).unwrap();
-        let mut ports = UdpPort::open_shared(free, &urgent).unwrap();
+        let any = Ipv4Addr::UNSPECIFIED.into();
+        let mut ports = at_a_free_port(any, |free| UdpPort::open_shared(free, &urgent));
+        let free = ports[0].port();
         for (from, ports) in ["127.0.0.1", "::1"].into_iter().zip(ports.chunks_mut(2)) {
             let [express, rest] = ports else { unreachable!() };
             // Another sender each time, for the kernel would spread them by their ports.

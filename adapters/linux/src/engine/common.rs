@@ -1,6 +1,7 @@
 //! What the engine's threads share.
 
 use super::awake;
+use super::batch::Batch;
 use super::crew::Crew;
 use super::door::Door;
 use super::entry::Entry;
@@ -15,18 +16,22 @@ use casemate_datapath::DropReason;
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
 use std::collections::HashSet;
+use std::iter::repeat_with;
 use std::mem;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+/// Batches that can be left at a door, for each helper.
+const SPARES: usize = 2;
 
 /// What the engine's threads share. Who has the [`intake`](Common::intake), or is at a door, may ask for [`home`](Common::home). Who has home
 /// asks for neither of them, and who is at a door does not ask for the intake.
 pub(super) struct Common {
     intake: Mutex<Intake>,
     home: Mutex<Home>,
-    pub(super) exit: Door<Exit>,
-    pub(super) entry: Door<Entry>,
+    pub(super) exit: Door<Exit, Box<Batch>>,
+    pub(super) entry: Door<Entry, Box<Batch>>,
     pub(super) tun: TunWriter,
     /// Where the inbound SAs end.
     ours: RwLock<HashSet<IpAddr>>,
@@ -42,12 +47,14 @@ impl Common {
         tun: TunWriter,
         ours: HashSet<IpAddr>,
         (idents, bell): (Idents, Bell),
+        helpers: usize,
     ) -> Self {
+        let spares = || repeat_with(Batch::new).take(helpers.saturating_mul(SPARES)).collect();
         Self {
             intake: Mutex::new(intake),
             home: Mutex::new(home),
-            exit: Door::new(exit),
-            entry: Door::new(entry),
+            exit: Door::new(exit, spares()),
+            entry: Door::new(entry, spares()),
             tun,
             ours: RwLock::new(ours),
             idents,

@@ -2,7 +2,9 @@
 
 use super::batch::Batch;
 use super::common::Common;
+use super::door::Ticket;
 use crate::BATCH;
+use crate::buffers::Buffers;
 use crate::ike::letter;
 use crate::offload::{Joiner, Run};
 use crate::receive::Arrival;
@@ -14,8 +16,9 @@ use casemate_wire::packet::Packet;
 use std::iter::repeat_n;
 use std::slice;
 
-/// Finds the SAs of the packets of a batch, opens and delivers them. Once the SAs are found, `pass_on` is called: the next batch may be read.
-pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
+/// Finds the SAs of the packets of a batch and opens them. Once the SAs are found, `pass_on` is called: the next batch may be read. Answers the
+/// right to have them delivered.
+pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
     let Batch { buffers, now, opening, .. } = batch;
     let mut packets = buffers.packets();
     let mut home = common.home();
@@ -25,19 +28,10 @@ pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
     let ticket = common.entry.ticket();
     drop(home);
     pass_on();
-    packets.chunks_mut(RUN).zip(&mut *opening).for_each(|(packets, opening)| opening.open(packets));
-    let mut verdicts = ArrayVec::<_, BATCH>::new();
-    verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
-    common.entry.pass(ticket, |entry| {
-        let mut home = common.home();
-        let datapath = home.endpoint.datapath_mut();
-        let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), opening) in runs.zip(opening) {
-            datapath.finish_inbound(*now, packets, opening, verdicts);
-        }
-        drop(home);
-        entry.obey(&packets, &verdicts, common, *now);
-    });
+    packets.chunks_mut(RUN).zip(opening).for_each(|(packets, opening)| opening.open(packets));
+    let moved = Buffers::places_of(packets);
+    buffers.settle(&moved);
+    ticket
 }
 
 /// Obeys verdicts.
@@ -48,6 +42,22 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(reassembler: Reassembler) -> Self {
         Self { reassembler }
+    }
+
+    /// Has the data path judge the packets of a batch that [`take`] has opened, and delivers them.
+    pub(super) fn conclude(&mut self, batch: &mut Batch, common: &Common) {
+        let Batch { buffers, now, opening, .. } = batch;
+        let mut packets = buffers.packets();
+        let mut verdicts = ArrayVec::<_, BATCH>::new();
+        verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
+        let mut home = common.home();
+        let datapath = home.endpoint.datapath_mut();
+        let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
+        for ((packets, verdicts), opening) in runs.zip(opening) {
+            datapath.finish_inbound(*now, packets, opening, verdicts);
+        }
+        drop(home);
+        self.obey(&packets, &verdicts, common, *now);
     }
 
     fn obey(&mut self, packets: &[Packet<'_>], verdicts: &[Inbound], common: &Common, now: Instant) {

@@ -2,8 +2,10 @@
 
 use super::batch::Batch;
 use super::common::Common;
+use super::door::Ticket;
 use super::home::Home;
 use super::{destination, set_ident_if_zero};
+use crate::buffers::Buffers;
 use crate::netlink::Netlink;
 use crate::raw::Sender;
 use crate::train::{Train, Trains};
@@ -24,9 +26,9 @@ use std::sync::Arc;
 /// Room for a batch of fragments on most links, and for a few on those with huge packets.
 const SCRATCH: usize = 256 << 10;
 
-/// Reserves numbers for the packets of a batch, seals and sends them. Once they have their numbers, `pass_on` is called: the next batch may be
-/// read.
-pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
+/// Reserves numbers for the packets of a batch and seals them. Once they have their numbers, `pass_on` is called: the next batch may be read.
+/// Answers the right to have them sent.
+pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
     let Batch { buffers, now, sealing, .. } = batch;
     let mut packets = buffers.packets();
     common.idents.prepare(&mut packets);
@@ -38,20 +40,10 @@ pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) {
     let ticket = common.exit.ticket();
     drop(home);
     pass_on();
-    packets.chunks_mut(RUN).zip(&mut *sealing).for_each(|(packets, sealing)| sealing.seal(packets));
-    // As many as there are packets: in a cache that has gone cold, what is written costs more than what is computed.
-    let mut verdicts = ArrayVec::<_, BATCH>::new();
-    verdicts.extend(repeat_n(Outbound::Drop(DropReason::CryptoFailed), packets.len()));
-    common.exit.pass(ticket, |exit| {
-        let mut home = common.home();
-        let datapath = home.endpoint.datapath_mut();
-        let runs = packets.chunks(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), sealing) in runs.zip(sealing) {
-            datapath.finish_outbound(*now, packets, sealing, verdicts);
-        }
-        drop(home);
-        exit.obey(&mut packets, &verdicts, common, *now);
-    });
+    packets.chunks_mut(RUN).zip(sealing).for_each(|(packets, sealing)| sealing.seal(packets));
+    let moved = Buffers::places_of(packets);
+    buffers.settle(&moved);
+    ticket
 }
 
 /// Obeys verdicts.
@@ -86,6 +78,23 @@ impl Exit {
             mark,
         };
         Ok(Self { reassembler, sending })
+    }
+
+    /// Has the data path judge the packets of a batch that [`take`] has sealed, and sends them.
+    pub(super) fn conclude(&mut self, batch: &mut Batch, common: &Common) {
+        let Batch { buffers, now, sealing, .. } = batch;
+        let mut packets = buffers.packets();
+        // As many as there are packets: in a cache that has gone cold, what is written costs more than what is computed.
+        let mut verdicts = ArrayVec::<_, BATCH>::new();
+        verdicts.extend(repeat_n(Outbound::Drop(DropReason::CryptoFailed), packets.len()));
+        let mut home = common.home();
+        let datapath = home.endpoint.datapath_mut();
+        let runs = packets.chunks(RUN).zip(verdicts.chunks_mut(RUN));
+        for ((packets, verdicts), sealing) in runs.zip(sealing) {
+            datapath.finish_outbound(*now, packets, sealing, verdicts);
+        }
+        drop(home);
+        self.obey(&mut packets, &verdicts, common, *now);
     }
 
     /// Obeys the verdicts on a batch.

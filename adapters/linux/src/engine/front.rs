@@ -3,6 +3,7 @@
 use super::batch::Batch;
 use super::common::Common;
 use super::dummies::Dummies;
+use super::exit::Exit;
 use super::keepalive::Keepalives;
 use super::{Attendant, Home};
 use crate::clock::Clock;
@@ -92,7 +93,8 @@ impl Front {
             let verdict = endpoint.datapath_mut().dummy(sa, *now, rng, packet);
             let ticket = common.exit.ticket();
             drop(home);
-            common.exit.pass(ticket, |exit| exit.obey(&mut packets, &[verdict], common, *now));
+            let obey = |exit: &mut Exit| exit.obey(&mut packets, &[verdict], common, *now);
+            common.exit.pass(ticket, obey, |exit, batch| exit.conclude(batch, common));
         }
     }
 }

@@ -140,12 +140,9 @@ impl Engine {
         let writer = tun.writer()?;
         let pace = urgent.map(|_| Pace::new());
         let intake = Intake { clock, tun, source, receivers, ports, pace };
-        Ok(Self {
-            common: Common::new((intake, home), doors, writer, ours, (idents, bell)),
-            front,
-            helpers: threads.get().saturating_sub(1),
-            _sinks,
-        })
+        let helpers = threads.get().saturating_sub(1);
+        let common = Common::new((intake, home), doors, writer, ours, (idents, bell), helpers);
+        Ok(Self { common, front, helpers, _sinks })
     }
 
     /// Moves packets until a signal comes.

@@ -1,7 +1,7 @@
 //! How threads take turns at reading.
 //!
-//! Whoever reads a batch carries on with it to its end, so that packets stay in the cache of one processor. As soon as their numbers are
-//! reserved, or their SAs found, somebody else may read. Nobody is called unless more waits to be read, and who was called takes turns
+//! Whoever reads a batch seals or opens it, so that packets stay in the cache of one processor, and takes it to the door; who comes there
+//! before its turn leaves it to whoever is there. As soon as the numbers of a batch are reserved, or its SAs found, somebody else may read. Nobody is called unless more waits to be read, and who was called takes turns
 //! for as long as that is so.
 
 use super::batch::Batch;
@@ -13,7 +13,7 @@ use crate::sys::Watch;
 
 impl Common {
     /// Reads once from each inlet that is ready, and does all there is to do with what was read. Answers whether more waits.
-    pub(super) fn round(&self, ready: &Ready, batch: &mut Batch) -> Result<bool, Error> {
+    pub(super) fn round(&self, ready: &Ready, batch: &mut Box<Batch>) -> Result<bool, Error> {
         let mut has_more = false;
         for inlet in ready.inlets() {
             has_more |= self.turn(inlet, batch)?;
@@ -21,7 +21,7 @@ impl Common {
         Ok(has_more)
     }
 
-    fn turn(&self, inlet: usize, batch: &mut Batch) -> Result<bool, Error> {
+    fn turn(&self, inlet: usize, batch: &mut Box<Batch>) -> Result<bool, Error> {
         let mut intake = self.intake();
         let has_more = intake.read(inlet, batch, self)?;
         let pass_on = || {
@@ -32,8 +32,14 @@ impl Common {
         };
         match inlet {
             _ if batch.buffers.is_empty() => pass_on(),
-            intake::TUN => exit::take(self, batch, pass_on),
-            _ => entry::take(self, batch, pass_on),
+            intake::TUN => {
+                let ticket = exit::take(self, batch, pass_on);
+                self.exit.bring(ticket, batch, |exit, batch| exit.conclude(batch, self));
+            }
+            _ => {
+                let ticket = entry::take(self, batch, pass_on);
+                self.entry.bring(ticket, batch, |entry, batch| entry.conclude(batch, self));
+            }
         }
         Ok(has_more)
     }
@@ -47,7 +53,7 @@ impl Common {
     }
 
     /// Takes a turn at each inlet; answers whether more waits.
-    fn helps_once(&self, watch: &Watch, batch: &mut Batch) -> bool {
+    fn helps_once(&self, watch: &Watch, batch: &mut Box<Batch>) -> bool {
         let round = Ready::now(self, watch).and_then(|ready| self.round(&ready, batch));
         if self.home().endpoint.datapath().has_events() {
             self.notes.bell.ring();
