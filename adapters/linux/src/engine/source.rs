@@ -1,11 +1,10 @@
 //! What comes next out of the TUN interface: packets in the order in which they came, or as a scheduler says.
 
 use super::ordered::Ordered;
+use crate::Error;
 use crate::buffers::Buffers;
-use crate::offload::Cutter;
+use crate::offload::{Landing, Lens};
 use crate::tun::Tun;
-use crate::{BATCH, Error};
-use arrayvec::ArrayVec;
 use casemate_datapath::DropReason;
 use casemate_sa::Instant;
 use casemate_sched::{Classifier, Config, Counters, PerClass};
@@ -23,7 +22,7 @@ pub struct Scheduling {
 /// Where packets to be protected come from.
 pub(super) enum Source {
     /// As they came.
-    Direct(Cutter),
+    Direct(Landing),
     /// As a scheduler says.
     Ordered(Box<Ordered>),
 }
@@ -32,31 +31,34 @@ impl Source {
     /// Of a TUN interface. With a scheduler, `seed` should be random.
     pub(super) fn new(scheduling: Option<Scheduling>, tun: &Tun, seed: u64) -> Result<Self, Error> {
         Ok(match scheduling {
-            None => Self::Direct(Cutter::new()),
+            None => Self::Direct(Landing::new()),
             Some(scheduling) => {
                 Self::Ordered(Box::new(Ordered::new(scheduling, tun.queues().count(), seed)?))
             }
         })
     }
 
-    /// Puts the next packets into the buffers, from the first on. What is dropped instead is told to `dropped`.
+    /// Puts the next packets into the buffers, from the first on; answers whether more may wait. What is dropped instead is told to `dropped`.
     pub(super) fn fill(
         &mut self,
         tun: &Tun,
         buffers: &mut Buffers,
         now: Instant,
         dropped: &mut dyn FnMut(DropReason, &[u8]),
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         match self {
-            Self::Direct(cutter) => fill_directly(cutter, tun, buffers),
-            Self::Ordered(ordered) => ordered.fill(tun, buffers, now, dropped),
+            Self::Direct(landing) => fill_directly(landing, tun, buffers),
+            Self::Ordered(ordered) => {
+                ordered.fill(tun, buffers, now, dropped)?;
+                Ok(ordered.has_more())
+            }
         }
     }
 
     /// Whether [`fill`](Self::fill) has packets, whatever the descriptors say.
     pub(super) fn has_more(&self) -> bool {
         match self {
-            Self::Direct(cutter) => cutter.has_more(),
+            Self::Direct(landing) => landing.has_more(),
             Self::Ordered(ordered) => ordered.has_more(),
         }
     }
@@ -70,17 +72,11 @@ impl Source {
     }
 }
 
-fn fill_directly(cutter: &mut Cutter, tun: &Tun, buffers: &mut Buffers) -> io::Result<()> {
-    let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
-    for buffer in buffers.slices() {
-        if let Some(len) = cutter.next(buffer) {
-            lens.push(len);
-            continue;
-        }
-        let Some(len) = tun.door().take(cutter.space())? else { break };
-        // What is not understood is a packet of no bytes, which the data path counts.
-        lens.push(cutter.first(len, buffer).unwrap_or(0));
+fn fill_directly(landing: &mut Landing, tun: &Tun, buffers: &mut Buffers) -> io::Result<bool> {
+    let (mut lens, mut is_dry) = (Lens::new(), false);
+    while !is_dry && !landing.is_short_of(lens.remaining_capacity()) {
+        is_dry = !landing.take(buffers, &mut lens, |vectors| tun.door().take(vectors))?;
     }
     buffers.hold(&lens);
-    Ok(())
+    Ok(!is_dry)
 }
