@@ -44,23 +44,11 @@ impl Buffers {
         chunks.filter_map(|chunk| chunk.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET))
     }
 
-    /// The buffers from the one with this number on, each with [`HEAD_ROOM`] in front of where a received packet goes.
-    #[inline]
-    pub(crate) fn chunks(&mut self, from: usize) -> impl Iterator<Item = &mut [u8]> {
-        self.bytes.chunks_exact_mut(STRIDE).take(BATCH).skip(from)
-    }
-
     /// The first of [`slices`](Self::slices) hold packets of these lengths now.
     #[inline]
     pub(crate) fn hold(&mut self, lens: &[usize]) {
-        self.hold_in(lens.iter().copied().enumerate());
-    }
-
-    /// Buffers with these numbers, which rise, hold packets of these lengths now.
-    #[inline]
-    pub(crate) fn hold_in(&mut self, lens: impl Iterator<Item = (usize, usize)>) {
-        let place = |(buffer, len)| Place { buffer, start: HEAD_ROOM, len };
-        self.places = lens.take(BATCH).map(place).collect();
+        let place = |(buffer, len): (usize, &usize)| Place { buffer, start: HEAD_ROOM, len: *len };
+        self.places = lens.iter().take(BATCH).enumerate().map(place).collect();
     }
 
     /// Forgets all packets but those whose bytes are wanted.
@@ -73,6 +61,11 @@ impl Buffers {
     /// Whether there is no packet.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
+    }
+
+    /// Whether there is no room for another one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.is_full()
     }
 
     /// The packets, where they stood when they were held or [settled](Self::settle) last.

@@ -33,7 +33,7 @@ impl IkePorts {
         buffers: &mut Buffers,
         letters: &mut Vec<Letter>,
     ) -> io::Result<()> {
-        match port.receive(buffers, None) {
+        match port.receive(buffers, usize::MAX) {
             Ok(_) => {}
             // An error of a datagram sent long ago, or nothing to read after all.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),

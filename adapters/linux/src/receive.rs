@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashSet;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -38,9 +38,8 @@ impl Receiver {
     pub fn receive(&self, buffers: &mut Buffers, most: usize) -> io::Result<usize> {
         buffers.hold(&[]);
         let mut lens = [0; BATCH];
-        let slices = buffers.slices().take(most).map(IoSliceMut::new);
-        let mut slices: ArrayVec<IoSliceMut<'_>, BATCH> = slices.collect();
-        let count = sys::receive_batch(self.0.as_fd(), &mut slices, 1, None, &mut lens)?;
+        let mut slices: ArrayVec<&mut [u8], BATCH> = buffers.slices().take(most).collect();
+        let count = sys::receive_batch(self.0.as_fd(), &mut slices, None, &mut lens)?;
         drop(slices);
         buffers.hold(lens.get(..count).unwrap_or_default());
         Ok(count)

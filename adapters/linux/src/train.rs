@@ -266,7 +266,7 @@ mod tests {
                     sys::poll_readable(&[to.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
                 }
                 assert!(ready[0], "{} of {} packets came", came.len(), packets.len());
-                to.receive(&mut buffers, None).unwrap();
+                to.receive(&mut buffers, usize::MAX).unwrap();
                 came.extend(buffers.packets().iter().map(|packet| packet.data().to_vec()));
             }
             let inner = |packets: &[Vec<u8>]| -> Vec<(u8, Vec<u8>)> {

@@ -10,7 +10,7 @@ use crate::{BATCH, Error, steer, sys};
 use arrayvec::ArrayVec;
 use casemate_sched::{Class, Classifier};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -132,11 +132,11 @@ impl Queue {
         Ok(Self(file))
     }
 
-    /// Takes what comes next, a header ([`VnetHeader`]) and a packet that may stand for many, one behind the other; answers the length of
-    /// both together. `None` if there is nothing.
+    /// Takes what comes next, a header ([`VnetHeader`]) and a packet that may stand for many; answers the length of both together. `None`
+    /// if there is nothing.
     #[inline]
-    pub(crate) fn take(&self, space: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        match (&self.0).read_vectored(space) {
+    pub(crate) fn take(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.0).read(space) {
             Ok(len) => Ok(Some(len)),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(None)

@@ -66,7 +66,8 @@ impl Intake {
         let mut dropped = |reason, packet: &[u8]| common.note_drop(*now, reason, packet);
         source
             .fill(tun, buffers, *now, &mut dropped)
-            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))
+            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
+        Ok(source.has_more() || buffers.is_full())
     }
 
     fn read_raw(&mut self, index: usize, batch: &mut Batch, common: &Common) -> Result<bool, Error> {
@@ -81,7 +82,7 @@ impl Intake {
 
     fn read_port(&mut self, index: usize, batch: &mut Batch) -> Result<bool, Error> {
         let Some(port) = self.ports.get_mut(index) else { return Ok(false) };
-        let room = self.pace.as_mut().map(|pace| pace.room(batch.now));
+        let room = self.pace.as_mut().map_or(usize::MAX, |pace| pace.room(batch.now));
         unless_harmless(port.receive(&mut batch.buffers, room), "UDP port")
     }
 }

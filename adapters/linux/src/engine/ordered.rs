@@ -23,7 +23,7 @@ use casemate_datapath::DropReason;
 use casemate_sa::Instant;
 use casemate_sched::{Class, Classifier, Counters, FlowHash, PerClass, Refusal, Scheduler};
 use casemate_wire::flow::Overview;
-use std::io::{self, IoSliceMut};
+use std::io;
 
 /// Packets of one queue that wait here at most.
 const PLACES: usize = 32;
@@ -191,7 +191,7 @@ impl Line {
         }
         let Some(at) = self.free.last().copied() else { return Ok(None) };
         let Some(place) = self.places.get_mut(usize::from(at)) else { return Ok(None) };
-        let Some(len) = queue.take(&mut [IoSliceMut::new(place.cutter.space())])? else {
+        let Some(len) = queue.take(place.cutter.space())? else {
             self.is_dry = true;
             return Ok(None);
         };

@@ -1,10 +1,11 @@
 //! What comes next out of the TUN interface: packets in the order in which they came, or as a scheduler says.
 
 use super::ordered::Ordered;
-use crate::Error;
 use crate::buffers::Buffers;
-use crate::offload::{Landing, Lens};
+use crate::offload::Cutter;
 use crate::tun::Tun;
+use crate::{BATCH, Error};
+use arrayvec::ArrayVec;
 use casemate_datapath::DropReason;
 use casemate_sa::Instant;
 use casemate_sched::{Classifier, Config, Counters, PerClass};
@@ -22,7 +23,7 @@ pub struct Scheduling {
 /// Where packets to be protected come from.
 pub(super) enum Source {
     /// As they came.
-    Direct(Landing),
+    Direct(Cutter),
     /// As a scheduler says.
     Ordered(Box<Ordered>),
 }
@@ -31,34 +32,31 @@ impl Source {
     /// Of a TUN interface. With a scheduler, `seed` should be random.
     pub(super) fn new(scheduling: Option<Scheduling>, tun: &Tun, seed: u64) -> Result<Self, Error> {
         Ok(match scheduling {
-            None => Self::Direct(Landing::new()),
+            None => Self::Direct(Cutter::new()),
             Some(scheduling) => {
                 Self::Ordered(Box::new(Ordered::new(scheduling, tun.queues().count(), seed)?))
             }
         })
     }
 
-    /// Puts the next packets into the buffers, from the first on; answers whether more may wait. What is dropped instead is told to `dropped`.
+    /// Puts the next packets into the buffers, from the first on. What is dropped instead is told to `dropped`.
     pub(super) fn fill(
         &mut self,
         tun: &Tun,
         buffers: &mut Buffers,
         now: Instant,
         dropped: &mut dyn FnMut(DropReason, &[u8]),
-    ) -> io::Result<bool> {
+    ) -> io::Result<()> {
         match self {
-            Self::Direct(landing) => fill_directly(landing, tun, buffers),
-            Self::Ordered(ordered) => {
-                ordered.fill(tun, buffers, now, dropped)?;
-                Ok(ordered.has_more())
-            }
+            Self::Direct(cutter) => fill_directly(cutter, tun, buffers),
+            Self::Ordered(ordered) => ordered.fill(tun, buffers, now, dropped),
         }
     }
 
     /// Whether [`fill`](Self::fill) has packets, whatever the descriptors say.
     pub(super) fn has_more(&self) -> bool {
         match self {
-            Self::Direct(landing) => landing.has_more(),
+            Self::Direct(cutter) => cutter.has_more(),
             Self::Ordered(ordered) => ordered.has_more(),
         }
     }
@@ -72,11 +70,17 @@ impl Source {
     }
 }
 
-fn fill_directly(landing: &mut Landing, tun: &Tun, buffers: &mut Buffers) -> io::Result<bool> {
-    let (mut lens, mut is_dry) = (Lens::new(), false);
-    while !is_dry && !landing.is_short_of(lens.remaining_capacity()) {
-        is_dry = !landing.take(buffers, &mut lens, |vectors| tun.door().take(vectors))?;
+fn fill_directly(cutter: &mut Cutter, tun: &Tun, buffers: &mut Buffers) -> io::Result<()> {
+    let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
+    for buffer in buffers.slices() {
+        if let Some(len) = cutter.next(buffer) {
+            lens.push(len);
+            continue;
+        }
+        let Some(len) = tun.door().take(cutter.space())? else { break };
+        // What is not understood is a packet of no bytes, which the data path counts.
+        lens.push(cutter.first(len, buffer).unwrap_or(0));
     }
     buffers.hold(&lens);
-    Ok(!is_dry)
+    Ok(())
 }

@@ -1,20 +1,16 @@
 //! Many packets as one, as the kernel has them: its TCP and UDP hand over and take segments in one piece, and one system call
 //! moves what would be dozens.
 //!
-//! `header` is what stands in front of such a packet at a TUN interface. `land` has the kernel write its packets apart, `cut` cuts it where
-//! that did not succeed or it has to wait whole, and `stamp` gives either packets their headers. `join` makes it of packets.
+//! `header` is what stands in front of such a packet at a TUN interface, `cut` makes packets of it, and `join` makes it of packets.
 //! docs/decisions/0033-offload.md has the reasons.
 
 mod cut;
 mod header;
 mod join;
-mod land;
 mod segment;
-mod stamp;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cut::Cutter;
 pub(crate) use header::{HEADER_LEN, VnetHeader};
 pub(crate) use join::{Joiner, Run};
-pub(crate) use land::{Landing, Lens};

@@ -42,22 +42,16 @@ impl Layout {
     /// Of a packet that is such a one, and no fragment.
     #[inline]
     pub(super) fn of(packet: &[u8]) -> Option<Self> {
-        Self::of_beginning(packet, packet.len())
-    }
-
-    /// The same of the beginning of a packet of `len` bytes.
-    #[inline]
-    pub(super) fn of_beginning(packet: &[u8], len: usize) -> Option<Self> {
         let (version, protocol, upper_at, end) = match version(packet).ok()? {
             IpVersion::V4 => {
-                let ip = Ipv4::parse_quoted(packet).ok()?;
+                let ip = Ipv4::parse(packet).ok()?;
                 if ip.header_len() != v4::HEADER_LEN || ip.is_fragment() {
                     return None;
                 }
                 (IpVersion::V4, ip.protocol(), v4::HEADER_LEN, usize::from(ip.total_len()))
             }
             IpVersion::V6 => {
-                let ip = Ipv6::parse_quoted(packet).ok()?;
+                let ip = Ipv6::parse(packet).ok()?;
                 (IpVersion::V6, ip.next_header(), v6::HEADER_LEN, ip.total_len())
             }
         };
@@ -69,8 +63,7 @@ impl Layout {
             proto::UDP => (Upper::Udp, udp::HEADER_LEN),
             _ => return None,
         };
-        let payload_at =
-            upper_at.checked_add(header_len).filter(|at| *at <= end && *at <= packet.len() && end <= len)?;
+        let payload_at = upper_at.checked_add(header_len).filter(|at| *at <= end && end <= packet.len())?;
         Some(Self { version, upper, upper_at, payload_at, end })
     }
 

@@ -2,10 +2,8 @@
 
 use super::header::{HEADER_LEN, VnetHeader};
 use super::segment::Layout;
-use super::{Cutter, Joiner, Landing, Lens, Run};
-use crate::buffers::Buffers;
+use super::{Cutter, Joiner, Run};
 use casemate_wire::ip::{IpVersion, proto};
-use std::io::IoSliceMut;
 
 const V4: IpVersion = IpVersion::V4;
 const V6: IpVersion = IpVersion::V6;
@@ -84,104 +82,6 @@ fn parted(bytes: &[u8]) -> Vec<Vec<u8>> {
         len = cutter.next(&mut out);
     }
     packets
-}
-
-/// Has these land in a batch's buffers, one with each read, as far as there is room; answers the packets, and how many each turn brought.
-fn landed<'b>(
-    landing: &mut Landing,
-    buffers: &mut Buffers,
-    pieces: &mut impl Iterator<Item = &'b Vec<u8>>,
-) -> (Vec<Vec<u8>>, Vec<usize>) {
-    let write = |bytes: &Vec<u8>, vectors: &mut [IoSliceMut<'_>]| {
-        let mut rest = &bytes[..];
-        for vector in vectors {
-            let (piece, behind) = rest.split_at(vector.len().min(rest.len()));
-            vector[..piece.len()].copy_from_slice(piece);
-            rest = behind;
-        }
-        bytes.len()
-    };
-    let (mut lens, mut turns) = (Lens::new(), Vec::new());
-    while !landing.is_short_of(lens.remaining_capacity()) {
-        let before = lens.len();
-        let read = |vectors: &mut [IoSliceMut<'_>]| Ok(pieces.next().map(|bytes| write(bytes, vectors)));
-        if !landing.take(buffers, &mut lens, read).unwrap() {
-            break;
-        }
-        turns.push(lens.len() - before);
-    }
-    buffers.hold(&lens);
-    let packets = buffers.packets();
-    let packets = packets.iter().map(|packet| packet.data().to_vec()).filter(|data| !data.is_empty());
-    (packets.collect(), turns)
-}
-
-/// The same with as many batches as it takes.
-fn all_landed(pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut landing, mut buffers, mut pieces) = (Landing::new(), Buffers::new(), pieces.iter());
-    let batches = std::iter::from_fn(|| {
-        let (packets, turns) = landed(&mut landing, &mut buffers, &mut pieces);
-        (!turns.is_empty()).then_some(packets)
-    });
-    batches.flatten().collect()
-}
-
-/// A super-packet of segments of this length, and the one short of it at the end.
-fn super_packet(version: IpVersion, size: usize, count: usize) -> Vec<u8> {
-    let segment = |at: usize| {
-        let len = if at + 1 == count { size / 2 } else { size };
-        tcp(version, (at * size) as u32, ACK, len, at as u16)
-    };
-    let packets: Vec<_> = (0..count).map(segment).collect();
-    joined(&packets).remove(0).0
-}
-
-#[test]
-fn what_is_as_the_last_lands_in_one_turn_and_what_is_not_is_cut() {
-    for version in [V4, V6] {
-        let (mut landing, mut buffers) = (Landing::new(), Buffers::new());
-        let alike = super_packet(version, 1_300, 10);
-        let alone = [&VnetHeader::default().emit()[..], &tcp(version, 0, ACK, 0, 0)].concat();
-        let pieces = [
-            alike.clone(),
-            alone,
-            alike.clone(),
-            super_packet(version, 1_310, 3),
-            alike,
-            super_packet(version, 1_300, 2),
-        ];
-        let whole: Vec<_> = pieces.iter().flat_map(|piece| parted(piece)).collect();
-        let (packets, turns) = landed(&mut landing, &mut buffers, &mut pieces.iter());
-        assert_eq!(packets, whole);
-        let cut = |count| std::iter::repeat_n(1, count);
-        let expected: Vec<usize> = cut(10).chain([1, 10]).chain(cut(3)).chain(cut(10)).chain([2]).collect();
-        assert_eq!(turns, expected);
-    }
-}
-
-#[test]
-fn a_batch_ends_before_one_that_may_not_fit() {
-    let pieces = vec![super_packet(V4, 1_300, 45); 9];
-    let (mut landing, mut buffers, mut rest) = (Landing::new(), Buffers::new(), pieces.iter());
-    let counts: Vec<_> = (0..5).map(|_| landed(&mut landing, &mut buffers, &mut rest).0.len()).collect();
-    assert_eq!(counts, [90, 90, 90, 90, 45]);
-    // What is of many small packets is cut, and goes on in the next batch.
-    let small = [super_packet(V6, 200, 150), super_packet(V6, 200, 3)];
-    assert_eq!(all_landed(&small), small.iter().flat_map(|piece| parted(piece)).collect::<Vec<_>>());
-}
-
-#[test]
-fn nothing_is_foreseen_for_ever() {
-    let mut landing = Landing::new();
-    let mut buffers = Buffers::new();
-    let alone = [&VnetHeader::default().emit()[..], &udp(V4, 9, 30, 0)].concat();
-    let mut pieces = vec![super_packet(V4, 1_300, 4)];
-    pieces.extend(vec![alone; 100]);
-    let mut rest = pieces.iter();
-    // Without it a batch of single packets would end where a super-packet had no room.
-    let counts: Vec<_> = (0..2).map(|_| landed(&mut landing, &mut buffers, &mut rest).0.len()).collect();
-    assert_eq!(counts, [104, 0]);
-    assert!(!landing.is_short_of(1));
 }
 
 /// Joins and parts; answers how many packets each piece had.
@@ -354,8 +254,6 @@ proptest::proptest! {
         }
         let pieces = joined(&packets);
         let mut back: Vec<_> = pieces.iter().flat_map(|(bytes, _)| parted(bytes)).collect();
-        let pieces: Vec<_> = pieces.into_iter().map(|(bytes, _)| bytes).collect();
-        proptest::prop_assert_eq!(&all_landed(&pieces), &back);
         // IPv4 packets with DF may get other identifications: nobody may look at them.
         let blind = |packets: &mut Vec<Vec<u8>>| packets.iter_mut().filter(|_| version == V4).for_each(|packet| {
             packet[4..6].fill(0);

@@ -5,7 +5,7 @@ use crate::BATCH;
 use arrayvec::ArrayVec;
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr_storage};
 use socket2::Socket;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -108,33 +108,33 @@ fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
     Some((len, level, kind, data))
 }
 
-/// Receives messages, each into the next `each` of the vectors, without waiting; `lens` gets their lengths. Answers how many came: at most
-/// as many as there are vectors for, and lengths, and metas. What is longer than its vectors is cut.
-pub(crate) fn receive_batch(
+/// Receives up to `N` datagrams, one into each buffer, without waiting; `lens` gets their lengths. Answers how many
+/// came. A datagram longer than its buffer is cut.
+pub(crate) fn receive_batch<const N: usize>(
     fd: BorrowedFd<'_>,
-    vectors: &mut [IoSliceMut<'_>],
-    each: usize,
-    metas: Option<&mut [Meta]>,
-    lens: &mut [usize],
+    buffers: &mut ArrayVec<&mut [u8], N>,
+    mut metas: Option<&mut [Meta; N]>,
+    lens: &mut [usize; N],
 ) -> io::Result<usize> {
-    let most = metas.as_ref().map_or(lens.len(), |metas| metas.len().min(lens.len()));
-    let mut headers: ArrayVec<mmsghdr, BATCH> = ArrayVec::new();
-    for vectors in vectors.chunks_exact_mut(each.max(1)).take(most.min(BATCH)) {
+    let mut vectors: ArrayVec<iovec, N> = ArrayVec::new();
+    for buffer in buffers.iter_mut() {
+        vectors.push(iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
+    }
+    let mut headers: ArrayVec<mmsghdr, N> = ArrayVec::new();
+    for (index, vector) in vectors.iter_mut().enumerate() {
         let mut header = empty_header();
-        // An IoSliceMut is an iovec, as std says.
-        header.msg_iov = vectors.as_mut_ptr().cast::<iovec>();
-        header.msg_iovlen = vectors.len() as _;
+        header.msg_iov = vector;
+        header.msg_iovlen = 1;
+        if let Some(meta) = metas.as_deref_mut().and_then(|metas| metas.get_mut(index)) {
+            header.msg_name = ptr::from_mut(&mut meta.name).cast();
+            header.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
+            header.msg_control = meta.control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_LEN as _;
+        }
         headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
-    let metas = metas.unwrap_or_default();
-    for (mmsghdr { msg_hdr: header, .. }, meta) in headers.iter_mut().zip(&mut *metas) {
-        header.msg_name = ptr::from_mut(&mut meta.name).cast();
-        header.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
-        header.msg_control = meta.control.0.as_mut_ptr().cast();
-        header.msg_controllen = CONTROL_LEN as _;
-    }
-    // SAFETY: each header points to vectors, and perhaps to a name and a control buffer, that live, unmoved and borrowed for writing,
-    // until the end of this function, and gives their true sizes.
+    // SAFETY: each header points to a vector, a name and a control buffer that live, unmoved and borrowed for writing, until
+    // the end of this function, and gives their true sizes.
     let count = check(unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
@@ -145,11 +145,11 @@ pub(crate) fn receive_batch(
         )
     })?;
     let count = usize::try_from(count).unwrap_or(0);
-    for (header, len) in headers.iter().zip(lens).take(count) {
+    for (index, (header, len)) in headers.iter().zip(lens).take(count).enumerate() {
         *len = header.msg_len as usize;
-    }
-    for (header, meta) in headers.iter().zip(metas).take(count) {
-        meta.control_len = header.msg_hdr.msg_controllen.min(CONTROL_LEN);
+        if let Some(meta) = metas.as_deref_mut().and_then(|metas| metas.get_mut(index)) {
+            meta.control_len = header.msg_hdr.msg_controllen.min(CONTROL_LEN);
+        }
     }
     Ok(count)
 }

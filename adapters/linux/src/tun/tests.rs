@@ -31,7 +31,7 @@ fn waiting(tun: &Tun) -> Vec<(Class, u8)> {
     let mut space = vec![0; 70_000];
     let mut found = Vec::new();
     for (class, queue) in Class::ALL.into_iter().zip(tun.queues()) {
-        while let Some(len) = queue.take(&mut [IoSliceMut::new(&mut space)]).unwrap() {
+        while let Some(len) = queue.take(&mut space).unwrap() {
             // Not what the kernel says by itself, such as router solicitations.
             if matches!(space[HEADER_LEN..len], [0x45, ..] | [0x60..=0x6f, _, _, _, _, _, 17, ..]) {
                 found.push((class, space[len - 1]));
