@@ -23,6 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Datagrams that one system call brings, each of which may be many that the kernel joined.
 const PLACES: usize = 32;
+/// As many as there may be when little comes.
+const FEW: usize = 4;
 /// Any will do: nothing looks at it.
 const TTL: u8 = 64;
 
@@ -49,7 +51,8 @@ struct Inbox {
     index: usize,
     /// How much was taken out of that one.
     at: usize,
-    /// How many places the next system call fills at most: about a batch, so that whoever reads it takes it all.
+    /// How many places the next system call fills at most: about a batch, so that whoever reads it takes it all; and about as many as came
+    /// last, for each has to be made ready.
     most: usize,
 }
 
@@ -164,7 +167,7 @@ impl Inbox {
             count: 0,
             index: 0,
             at: 0,
-            most: PLACES,
+            most: FEW,
         }
     }
 
@@ -178,10 +181,10 @@ impl Inbox {
         let came = self.lens.iter().zip(self.metas.iter()).take(self.count);
         let datagrams: usize =
             came.map(|(len, meta)| len.div_ceil(meta.train_size().unwrap_or(*len).max(1))).sum();
-        self.most =
-            BATCH.saturating_mul(self.count).checked_div(datagrams).unwrap_or(PLACES).clamp(1, PLACES);
-        // A few small ones do not mean that there are more, wherever they were expected to be trains.
-        Ok(self.count == room && datagrams >= PLACES)
+        let wanted = BATCH.saturating_mul(self.count).checked_div(datagrams).unwrap_or(FEW);
+        self.most = wanted.min(self.count.saturating_mul(2).max(FEW)).clamp(1, PLACES);
+        // A few small ones do not mean that there are more where they were expected to be trains.
+        Ok(self.count == room && (room >= FEW || datagrams >= PLACES))
     }
 
     /// Takes out the next datagram; answers it and its place.
