@@ -168,7 +168,6 @@ mod tests {
     use casemate_wire::ip::v4::Ipv4Header;
     use casemate_wire::ip::v6::Ipv6Header;
     use casemate_wire::udp::UdpHeader;
-    use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
     /// A datagram from us to us, as the data path writes it.
@@ -253,9 +252,7 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             let ip: IpAddr = host.parse().unwrap();
             let any = if ip.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
-            let free = || UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
-            let from = UdpPort::open(any, free()).unwrap();
-            let mut to = UdpPort::open(any, free()).unwrap();
+            let (from, mut to) = (UdpPort::open_free(any), UdpPort::open_free(any));
             let ends = (SocketAddr::new(ip, from.port()), SocketAddr::new(ip, to.port()));
             let packets: Vec<_> =
                 (0..9).map(|at| datagram(ends, 0xb8, if at == 8 { 77 } else { 900 }, at)).collect();
@@ -265,7 +262,8 @@ mod tests {
             while came.len() < packets.len() {
                 let mut ready = [to.has_more()];
                 if !ready[0] {
-                    sys::poll_readable(&[to.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
+                    sys::poll_readable(&[to.as_fd()], &mut ready, std::time::Duration::from_secs(20))
+                        .unwrap();
                 }
                 assert!(ready[0], "{} of {} packets came", came.len(), packets.len());
                 to.receive(&mut buffers, usize::MAX).unwrap();

@@ -300,14 +300,24 @@ pub(crate) fn keepalive(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eventually::eventually;
     use casemate_wire::ip::{Ipv4, Ipv6};
     use casemate_wire::udp::Udp;
     use std::net::UdpSocket;
 
+    impl UdpPort {
+        /// One that nobody has. Port 0 would be unknown to the reader.
+        pub(crate) fn open_free(any: IpAddr) -> Self {
+            eventually("a free port", || {
+                let free = UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
+                Self::open(any, free).ok()
+            })
+        }
+    }
+
     fn receive_one(any: IpAddr, from: &str, tos: u32) -> Vec<u8> {
-        // Port 0 would be unknown to the reader; take one that is free now.
-        let free = UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
-        let mut port = UdpPort::open(any, free).unwrap();
+        let mut port = UdpPort::open_free(any);
+        let free = port.port();
         let sender = UdpSocket::bind((from, 0)).unwrap();
         let options = socket2::SockRef::from(&sender);
         if any.is_ipv4() {
@@ -317,7 +327,7 @@ mod tests {
         }
         sender.send_to(b"hello", (from, free)).unwrap();
         let mut ready = [false];
-        sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
+        sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(20)).unwrap();
         assert_eq!(ready, [true]);
         let mut buffers = Buffers::new();
         assert!(!port.receive(&mut buffers, usize::MAX).unwrap());
