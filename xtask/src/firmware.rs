@@ -1,6 +1,7 @@
 //! The machine without an operating system: building its image, and trying it under QEMU (apps/firmware).
 
 use crate::failure::{Failure, Result};
+use crate::programs::Programs;
 use crate::{interop, metadata, packages, shell};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +10,8 @@ pub(crate) const ABOUT: &str = "Build the bootable image of apps/firmware; with 
 The image is an ELF file that QEMU's `-kernel` boots on the machines pc, q35 and microvm, built with the stable toolchain of the
 host. With --run it is booted in a network namespace with `casemate run` as its peer, with manual keys and IKEv2, in both modes and
 both roles: the page is fetched through IPsec, and the wire is searched for clear text. FILTER picks cases by parts of their
-names, all of which must match: `cargo xtask firmware --run microvm`. What it prints and how to boot the image by hand is in
+names, all of which must match: `cargo xtask firmware --run microvm`. --built, as the first option, builds the
+image alone and takes the other programs as they are. What it prints and how to boot the image by hand is in
 docs/manual/firmware.md.";
 
 /// What the image is built with, for clippy too: a panic must not unwind where there is no operating system.
@@ -32,10 +34,11 @@ const SEPARATOR: &str = "\u{1f}";
 
 /// Builds the image, and tries it if it is told to.
 pub(crate) fn run(arguments: &[String]) -> Result {
+    let (programs, arguments) = Programs::of(arguments);
     let image = build()?;
     match arguments.split_first() {
         None => Ok(()),
-        Some((first, filter)) if first == "--run" => try_out(&image, filter),
+        Some((first, filter)) if first == "--run" => try_out(&image, programs, filter),
         Some((first, _)) => Err(Failure::new(format!("`{first}`: nothing or --run was expected"))),
     }
 }
@@ -70,20 +73,12 @@ fn build() -> Result<PathBuf> {
     Ok(image)
 }
 
-fn try_out(image: &Path, filter: &[String]) -> Result {
-    shell::run_cargo(&[
-        "build",
-        "--package",
-        "casemate-interop",
-        "--bins",
-        "--package",
-        "casemate-app",
-        "--locked",
-    ])?;
-    let target = metadata::target_directory()?;
-    let programs = target.join("debug");
+fn try_out(image: &Path, programs: Programs, filter: &[String]) -> Result {
+    let programs = programs.of_packages(&["casemate-interop", "casemate-app"])?;
     let mut command = shell::command(programs.join("firmware-matrix"));
     command.arg("--image").arg(image).arg("--casemate").arg(programs.join("casemate"));
     command.arg("--probe").arg(programs.join("probe"));
-    shell::run(command.arg("--directory").arg(target.join("interop/firmware")).args(filter))
+    shell::run(
+        command.arg("--directory").arg(metadata::target_directory()?.join("interop/firmware")).args(filter),
+    )
 }

@@ -1,7 +1,9 @@
 //! Interoperability: Casemate against a Linux kernel under QEMU and against strongSwan (verify/interop).
 
+use crate::beside::Task;
 use crate::failure::Result;
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
+use crate::programs::{BUILT, Programs};
 use crate::{firmware, lwip, metadata, shell};
 
 pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
@@ -15,10 +17,22 @@ interop --strongswan rekey child`. In the cases `kernel/...` strongSwan is in a 
 Options there: --esp libipsec|kernel for those without a guest or those with one, --list, --only PATTERN, --jobs N, --keep
 DIR for the files of all cases, --json, --left smoltcp or --left lwip for a device in Casemate's place, --left firmware for the machine
 without an operating system, and --left strongswan for a second strongSwan.
+--built, before all others, builds nothing: the programs are there, as `cargo build --workspace --all-targets` leaves them.
 The Debian packages that both need are installed by `cargo xtask test`.";
 
 /// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.
 const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "strongswan"]];
+
+/// What else the machine may do while a matrix runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Compile, with the lowest priority: its cases wait most of their time.
+    Compilers,
+    /// Run another matrix with one guest.
+    Guests,
+    /// Nothing: it has cases that are to be alone, or as many guests as there are processors.
+    Nobody,
+}
 
 /// A matrix, or a part of one, as `cargo xtask test` runs it.
 pub(crate) struct Matrix {
@@ -27,65 +41,87 @@ pub(crate) struct Matrix {
     arguments: &'static [&'static str],
     packages: &'static [&'static [Package]],
     needs_root: bool,
+    /// Beside what it runs.
+    pub(crate) company: Company,
 }
 
 /// All of them.
 pub(crate) const MATRICES: &[Matrix] = &[
     Matrix {
         stage: "test: strongSwan matrix",
-        arguments: &["--strongswan", "--esp", "libipsec"],
+        // A case takes two seconds and a quarter of a second of a processor.
+        arguments: &["--strongswan", "--esp", "libipsec", "--jobs", "5"],
         packages: &[NETWORK, STRONGSWAN],
         needs_root: true,
+        company: Company::Compilers,
     },
     Matrix {
         stage: "test: strongSwan matrix, with a kernel",
-        arguments: &["--strongswan", "--esp", "kernel"],
+        arguments: &["--strongswan", "--esp", "kernel", "--jobs", "3"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
+        company: Company::Nobody,
     },
     Matrix {
         stage: "test: strongSwan matrix, smoltcp",
         arguments: &["--strongswan", "--left", "smoltcp"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
+        company: Company::Nobody,
     },
     Matrix {
         stage: "test: strongSwan matrix, lwIP",
         arguments: &["--strongswan", "--left", "lwip"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
+        company: Company::Nobody,
     },
     Matrix {
         stage: "test: strongSwan matrix, firmware",
         arguments: &["--strongswan", "--left", "firmware"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
+        company: Company::Nobody,
     },
-    Matrix { stage: "test: kernel matrix", arguments: &[], packages: &[NETWORK, GUEST], needs_root: false },
+    Matrix {
+        stage: "test: kernel matrix",
+        arguments: &[],
+        packages: &[NETWORK, GUEST],
+        needs_root: false,
+        company: Company::Guests,
+    },
     Matrix {
         stage: "test: kernel matrix, smoltcp",
         arguments: &["--peer", "smoltcp"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
+        company: Company::Guests,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP",
         arguments: &["--peer", "lwip", "sha256"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
+        company: Company::Guests,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP below IP",
         arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
+        company: Company::Guests,
     },
 ];
 
 impl Matrix {
-    /// What `run` is to be told.
+    /// The same as a task.
+    pub(crate) fn task(&self) -> Task {
+        Task::new(self.stage, &[&["interop", BUILT], self.arguments].concat())
+    }
+
+    /// What `run` is to be told where the whole workspace was built.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        self.arguments.iter().map(ToString::to_string).collect()
+        [&[BUILT], self.arguments].concat().into_iter().map(Into::into).collect()
     }
 
     /// Why it cannot run here, if so. `installed` says whether packages could be installed.
@@ -103,23 +139,23 @@ impl Matrix {
 
 /// Builds and runs a matrix.
 pub(crate) fn run(arguments: &[String]) -> Result {
+    let (programs, arguments) = Programs::of(arguments);
     let (matrix, arguments) = match arguments.split_first() {
         Some((first, rest)) if first == "--strongswan" => ("strongswan-matrix", rest),
         _ => ("kernel-matrix", arguments),
     };
-    let mut build = vec!["build", "--package", "casemate-interop", "--bins"];
+    let mut packages = vec!["casemate-interop"];
     let says = |option: &[&str; 2]| arguments.windows(2).any(|pair| pair == option);
     if says(&["--left", "firmware"]) {
         firmware::run(&[])?;
     } else if says(&["--peer", "smoltcp"]) || says(&["--left", "smoltcp"]) {
-        build.extend(["--package", "casemate-device"]);
+        packages.push("casemate-device");
     } else if arguments.iter().any(|word| word.starts_with("lwip")) {
         lwip::example(&["--memory"])?;
     } else if !WITHOUT_CASEMATE.iter().any(says) {
-        build.extend(["--package", "casemate-app"]);
+        packages.push("casemate-app");
     }
-    shell::run_cargo(&build)?;
-    shell::run(shell::command(metadata::target_directory()?.join("debug").join(matrix)).args(arguments))
+    shell::run(shell::command(programs.of_packages(&packages)?.join(matrix)).args(arguments))
 }
 
 /// Whether the guest's kernel is there already, so that apt-get is not needed for it.

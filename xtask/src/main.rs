@@ -5,6 +5,7 @@
 
 mod bare;
 mod bench;
+mod beside;
 mod ci;
 mod failure;
 mod firmware;
@@ -17,6 +18,7 @@ mod lwip;
 mod metadata;
 mod no_std;
 mod packages;
+mod programs;
 mod purity;
 mod shell;
 mod sizes;
@@ -50,11 +52,21 @@ const TASKS: &[Task] = &[
         about: sizes::ABOUT,
         run: sizes::run,
     },
-    Task { name: "interop", arguments: "[OPTIONS] [FILTER...]", about: interop::ABOUT, run: interop::run },
-    Task { name: "firmware", arguments: "[--run [FILTER...]]", about: firmware::ABOUT, run: firmware::run },
+    Task {
+        name: "interop",
+        arguments: "[--built] [OPTIONS] [FILTER...]",
+        about: interop::ABOUT,
+        run: interop::run,
+    },
+    Task {
+        name: "firmware",
+        arguments: "[--built] [--run [FILTER...]]",
+        about: firmware::ABOUT,
+        run: firmware::run,
+    },
     Task {
         name: "fuzz",
-        arguments: "[--smoke] [--seconds N] [TARGET...]",
+        arguments: "[--built] [--smoke] [--seconds N] [TARGET...]",
         about: fuzz::ABOUT,
         run: fuzz::run,
     },

@@ -1,5 +1,6 @@
 //! A run of several stages: headings, timings and a summary. A stage that fails does not hide what the next would say.
 
+use crate::beside::Beside;
 use crate::failure::{Failure, Result};
 use std::time::{Duration, Instant};
 
@@ -31,14 +32,31 @@ impl Stages {
     pub(crate) fn run(&mut self, name: &str, stage: impl FnOnce() -> Result) {
         println!("\n=== {name}");
         let start = Instant::now();
-        let outcome = match stage() {
+        let outcome = stage();
+        self.note(name, start.elapsed(), outcome);
+    }
+
+    /// Waits for tasks that ran beside the stages so far, and prints what they said.
+    pub(crate) fn join(&mut self, beside: Beside) {
+        match beside.wait() {
+            Ok(all) => {
+                for done in all {
+                    println!("\n=== {}\n{}", done.stage, done.said.trim_end());
+                    self.note(done.stage, done.took, done.outcome);
+                }
+            }
+            Err(failure) => self.note("what ran beside", Duration::ZERO, Err(failure)),
+        }
+    }
+
+    fn note(&mut self, name: &str, took: Duration, outcome: Result) {
+        let outcome = match outcome {
             Ok(()) => Outcome::Passed,
             Err(failure) => {
                 println!("{failure}");
                 Outcome::Failed(failure.to_string())
             }
         };
-        let took = start.elapsed();
         println!("--- {name}: {} in {:.1} s", word(&outcome), took.as_secs_f64());
         self.done.push(Stage { name: name.into(), took, outcome });
     }

@@ -1,8 +1,11 @@
 //! Every test of the project, with the packages that they need.
 
+use crate::beside::{Beside, Priority, Task};
 use crate::failure::{Failure, Result};
+use crate::interop::{Company, Matrix};
+use crate::programs::BUILT;
 use crate::stages::Stages;
-use crate::{bare, firmware, fuzz, interop, lwip, metadata, no_std, packages, shell, sizes};
+use crate::{bare, firmware, fuzz, interop, lwip, metadata, packages, programs, shell};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -21,38 +24,73 @@ pub(crate) fn run(_: &[String]) -> Result {
 }
 
 /// Runs the tests as stages of a longer run.
+///
+/// Everything is built at once. What compiles for other processors runs beside the tests and the matrix without a guest, with the lowest priority; two matrices
+/// with a guest, which takes one processor, run beside each other. The rest has the machine for itself.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
         // The tests that need them say so too, each by its name.
         println!("lwIP's sources are not there: {why}");
     }
+    stages.run("build", programs::build_all);
+    let bare = Beside::start(without_system(stages), Priority::Low);
     workspace(stages);
-    for matrix in interop::MATRICES {
-        match matrix.lacks(&packages) {
-            None => stages.run(matrix.stage, || interop::run(&matrix.arguments())),
-            Some(why) => stages.left_out(matrix.stage, &why),
-        }
-    }
-    match firmware::unavailable() {
-        None => stages.run("test: firmware", || firmware::run(&["--run".into()])),
-        Some(why) => stages.left_out("test: firmware", why),
-    }
-    match bare::unavailable() {
-        None => {
-            // The other boards differ in their processor only, and each build takes minutes.
-            stages.run("test: no-std", || no_std::run(&["--board".into(), "ARMv6".into()]));
-            stages.run("test: sizes", || sizes::run(&["--check".into()]));
-        }
-        Some(why) => {
-            stages.left_out("test: no-std", &why);
-            stages.left_out("test: sizes", &why);
-        }
-    }
     match fuzz::unavailable() {
-        None => stages.run("test: fuzz smoke", || fuzz::run(&["--smoke".into()])),
+        None => stages.run("test: fuzz smoke", || fuzz::run(&[BUILT.into(), "--smoke".into()])),
         Some(why) => stages.left_out("test: fuzz smoke", why),
     }
+    for matrix in matrices(stages, Company::Compilers, &packages) {
+        run_matrix(stages, matrix);
+    }
+    stages.join(bare);
+    if let [first, others @ ..] = &matrices(stages, Company::Guests, &packages)[..] {
+        let others = others.iter().map(|matrix| matrix.task()).collect();
+        let beside = Beside::start(others, Priority::Usual);
+        run_matrix(stages, first);
+        stages.join(beside);
+    }
+    for matrix in matrices(stages, Company::Nobody, &packages) {
+        run_matrix(stages, matrix);
+    }
+    match firmware::unavailable() {
+        None => stages.run("test: firmware", || firmware::run(&[BUILT.into(), "--run".into()])),
+        Some(why) => stages.left_out("test: firmware", why),
+    }
+}
+
+/// What is built for processors without an operating system.
+fn without_system(stages: &mut Stages) -> Vec<Task> {
+    // The other boards differ in their processor only, and each build takes minutes.
+    let tasks: [(_, &[&str]); 2] =
+        [("test: no-std", &["no-std", "--board", "ARMv6"]), ("test: sizes", &["sizes", "--check"])];
+    match bare::unavailable() {
+        None => tasks.map(|(stage, words)| Task::new(stage, words)).into(),
+        Some(why) => {
+            tasks.iter().for_each(|(stage, _)| stages.left_out(stage, &why));
+            Vec::new()
+        }
+    }
+}
+
+/// The matrices that run in such company, without those that cannot run here.
+fn matrices(
+    stages: &mut Stages,
+    company: Company,
+    installed: &std::result::Result<(), String>,
+) -> Vec<&'static Matrix> {
+    let mut can_run = |matrix: &&Matrix| match matrix.lacks(installed) {
+        None => true,
+        Some(why) => {
+            stages.left_out(matrix.stage, &why);
+            false
+        }
+    };
+    interop::MATRICES.iter().filter(|matrix| matrix.company == company).filter(&mut can_run).collect()
+}
+
+fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
+    stages.run(matrix.stage, || interop::run(&matrix.arguments()));
 }
 
 /// `cargo test`. Tests that cannot run here note it in a file (verify/left-out), each of which the summary lists.

@@ -118,20 +118,21 @@ pub struct Journal {
 impl Journal {
     /// Cleans up after dead instances, then opens the journal of this one. Answers also what was found and undone.
     pub fn open(instance: &Instance, netlink: &mut Netlink) -> Result<(Self, Vec<Undo>), Error> {
+        let own = instance.journal();
         let mut undone = Vec::new();
-        for path in instance.all_journals()? {
+        for path in instance.all_journals()?.into_iter().filter(|path| *path != own) {
             let Some(mut file) = lock(&path)? else { continue };
-            let entries = read(&mut file, &path)?;
-            undo_all(&entries, netlink);
-            undone.extend(entries);
+            undone.extend(undo_what_it_says(&mut file, &path, netlink)?);
             std::fs::remove_file(&path).map_err(|error| at(&path, error))?;
         }
-        let path = instance.journal();
-        let Some(file) = lock(&path)? else {
+        let Some(mut file) = lock(&own)? else {
             let reason = "another instance with this TUN interface is running in this network namespace";
-            return Err(Error::other(path.display().to_string(), reason));
+            return Err(Error::other(own.display().to_string(), reason));
         };
-        let mut journal = Self { file, path, entries: Vec::new() };
+        // It is read under the lock that is kept: its former owner may have died after the others were looked at.
+        undone.extend(undo_what_it_says(&mut file, &own, netlink)?);
+        file.set_len(0).map_err(|error| at(&own, error))?;
+        let mut journal = Self { file, path: own, entries: Vec::new() };
         journal.write_line(FIRST_LINE)?;
         Ok((journal, undone))
     }
@@ -170,6 +171,13 @@ fn undo_all(entries: &[Undo], netlink: &mut Netlink) {
     for undo in entries.iter().rev() {
         let _ = undo.run(netlink);
     }
+}
+
+/// Undoes what a dead instance noted, and answers what that was.
+fn undo_what_it_says(file: &mut File, path: &Path, netlink: &mut Netlink) -> Result<Vec<Undo>, Error> {
+    let entries = read(file, path)?;
+    undo_all(&entries, netlink);
+    Ok(entries)
 }
 
 /// Opens and locks a journal; `None` if its owner lives.
@@ -264,7 +272,7 @@ mod tests {
         assert!(held.is_some());
         assert!(lock(&path).unwrap().is_none());
         drop(held);
-        assert!(lock(&path).unwrap().is_some());
+        crate::eventually::eventually("the lock goes", || lock(&path).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
 }

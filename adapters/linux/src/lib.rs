@@ -9,6 +9,8 @@ pub mod clock;
 pub mod counters;
 pub mod engine;
 mod error;
+#[cfg(test)]
+mod eventually;
 mod filter;
 mod guard;
 pub mod ike;

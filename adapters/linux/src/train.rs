@@ -263,7 +263,8 @@ mod tests {
             while came.len() < packets.len() {
                 let mut ready = [to.has_more()];
                 if !ready[0] {
-                    sys::poll_readable(&[to.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
+                    sys::poll_readable(&[to.as_fd()], &mut ready, std::time::Duration::from_secs(20))
+                        .unwrap();
                 }
                 assert!(ready[0], "{} of {} packets came", came.len(), packets.len());
                 to.receive(&mut buffers, usize::MAX).unwrap();

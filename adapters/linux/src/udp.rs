@@ -2,19 +2,20 @@
 //!
 //! The sockets keep the port ours and let the kernel reassemble and check what arrives. The data path takes whole IP
 //! packets, so the headers that the socket strips are written in front of the payload again, from what the kernel tells.
-//! Datagrams in a row from one peer come as one piece (UDP_GRO, udp(7)) and are parted here. Packets are sent through `train` or
-//! `raw`, with the headers that the data path made.
+//! (`headers`). Datagrams in a row from one peer come as one piece (UDP_GRO, udp(7)) and are parted here. Packets are sent through
+//! `train` or `raw`, with the headers that the data path made.
+
+mod headers;
+#[cfg(test)]
+mod tests;
 
 use crate::buffers::{Buffers, MAX_PACKET};
 use crate::filter::{self, Urgent};
 use crate::sys::{self, Meta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
-use casemate_wire::ip::v4::{self, Ipv4Header};
-use casemate_wire::ip::v6::{self, Ipv6Header};
-use casemate_wire::ip::{IpVersion, proto};
-use casemate_wire::packet::Packet;
-use casemate_wire::udp::{self, UdpHeader};
+use casemate_wire::ip::IpVersion;
+pub(crate) use headers::keepalive;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,8 +26,6 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 const PLACES: usize = 32;
 /// As many as there may be when little comes.
 const FEW: usize = 4;
-/// Any will do: nothing looks at it.
-const TTL: u8 = 64;
 
 /// One port, of one IP version.
 pub struct UdpPort {
@@ -133,7 +132,7 @@ impl UdpPort {
         let mut packets = buffers.packets();
         for (packet, place) in packets.iter_mut().zip(places) {
             let meta = self.inbox.metas.get(place);
-            if meta.and_then(|meta| restore(packet, meta, self.port)).is_none() {
+            if meta.and_then(|meta| headers::restore(packet, meta, self.port)).is_none() {
                 // Neither address nor room: an empty packet is a malformed one.
                 let _ = packet.set_len(0);
             }
@@ -240,175 +239,11 @@ fn open(local: SocketAddr, is_shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Writes UDP and IP headers in front of the payload.
-fn restore(packet: &mut Packet<'_>, meta: &Meta, port: u16) -> Option<()> {
-    let (src, src_port) = meta.source()?;
-    let (dst, tos) = meta.destination();
-    let payload_len = u16::try_from(packet.len()).ok()?;
-    packet.grow_front(udp::HEADER_LEN).ok()?;
-    let header = UdpHeader { src_port, dst_port: port, payload_len };
-    header.emit(packet.data_mut().first_chunk_mut()?).ok()?;
-    push_ip(packet, src, dst?, tos)
-}
-
-/// Writes an IP header in front of a UDP datagram.
-fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option<()> {
-    let payload_len = u16::try_from(packet.len()).ok()?;
-    match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            packet.grow_front(v4::HEADER_LEN).ok()?;
-            let protocol = proto::UDP;
-            let header = Ipv4Header { tos, ident: 1, df: false, ttl: TTL, protocol, src, dst, payload_len };
-            header.emit(packet.data_mut().first_chunk_mut()?).ok()
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            packet.grow_front(v6::HEADER_LEN).ok()?;
-            let header = Ipv6Header {
-                traffic_class: tos,
-                flow_label: 0,
-                payload_len,
-                next_header: proto::UDP,
-                hop_limit: TTL,
-                src,
-                dst,
-            };
-            header.emit(packet.data_mut().first_chunk_mut()?);
-            Some(())
-        }
-        _ => None,
-    }
-}
-
-/// Writes a NAT keepalive (RFC 3948 section 2.3) to the start of `out`; answers its length.
-pub(crate) fn keepalive(
-    out: &mut [u8],
-    (src, src_port): (IpAddr, u16),
-    (dst, dst_port): (IpAddr, u16),
-) -> Option<usize> {
-    const ROOM: usize = v6::HEADER_LEN + udp::HEADER_LEN;
-    *out.get_mut(ROOM)? = casemate_wire::natt::KEEPALIVE;
-    let mut packet = Packet::new(out, ROOM, 1)?;
-    packet.grow_front(udp::HEADER_LEN).ok()?;
-    UdpHeader { src_port, dst_port, payload_len: 1 }.emit(packet.data_mut().first_chunk_mut()?).ok()?;
-    // RFC 8200 section 8.1: over IPv6 the checksum is not optional.
-    if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) {
-        udp::Udp::parse(packet.data_mut()).ok()?.fill_checksum_v6(src, dst);
-    }
-    push_ip(&mut packet, src, dst, 0)?;
-    let (start, len) = (packet.head_room(), packet.len());
-    out.copy_within(start..start.checked_add(len)?, 0);
-    Some(len)
-}
-
-/// What `open` makes of a port that nobody has. One that was free a moment ago may be another test's by now: then it tries others.
+/// What `open` makes of a port that nobody has. One that was free a moment ago may be another test's by now.
 #[cfg(test)]
 pub(crate) fn at_a_free_port<T>(any: IpAddr, open: impl Fn(u16) -> Result<T, Error>) -> T {
-    let free = || std::net::UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
-    (0..20).find_map(|_| open(free()).ok()).expect("none of 20 ports was free for long")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use casemate_wire::ip::{Ipv4, Ipv6};
-    use casemate_wire::udp::Udp;
-    use std::net::UdpSocket;
-
-    fn receive_one(any: IpAddr, from: &str, tos: u32) -> Vec<u8> {
-        let mut port = at_a_free_port(any, |free| UdpPort::open(any, free));
-        let sender = UdpSocket::bind((from, 0)).unwrap();
-        let options = socket2::SockRef::from(&sender);
-        if any.is_ipv4() {
-            options.set_tos_v4(tos).unwrap()
-        } else {
-            options.set_tclass_v6(tos).unwrap()
-        }
-        sender.send_to(b"hello", (from, port.port())).unwrap();
-        let mut ready = [false];
-        sys::poll_readable(&[port.as_fd()], &mut ready, std::time::Duration::from_secs(2)).unwrap();
-        assert_eq!(ready, [true]);
-        let mut buffers = Buffers::new();
-        assert!(!port.receive(&mut buffers, usize::MAX).unwrap());
-        assert_eq!(buffers.packets().len(), 1);
-        let packet = buffers.packets()[0].data().to_vec();
-        let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
-        assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), port.port()));
-        packet
-    }
-
-    #[test]
-    fn headers_are_written_again() {
-        let packet = receive_one(Ipv4Addr::UNSPECIFIED.into(), "127.0.0.1", 0xb8);
-        let ip = Ipv4::parse(&packet[..]).unwrap();
-        assert!(ip.verify_checksum());
-        assert_eq!((ip.src(), ip.dst(), ip.tos()), (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 0xb8));
-        assert_eq!(Udp::parse(ip.payload()).unwrap().payload(), b"hello");
-
-        let packet = receive_one(Ipv6Addr::UNSPECIFIED.into(), "::1", 0x2e);
-        let ip = Ipv6::parse(&packet[..]).unwrap();
-        assert_eq!((ip.src(), ip.dst()), (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
-        assert_eq!(ip.traffic_class(), 0x2e);
-        assert_eq!(Udp::parse(&packet[40..]).unwrap().payload(), b"hello");
-    }
-
-    /// The first byte behind the headers of what waits at a port.
-    fn waiting(port: &mut UdpPort) -> Vec<u8> {
-        let mut buffers = Buffers::new();
-        let mut found = Vec::new();
-        while port.receive(&mut buffers, usize::MAX).is_ok() {
-            found.extend(buffers.packets().iter().map(|packet| packet.data()[packet.len() - 1]));
-        }
-        found
-    }
-
-    #[test]
-    fn ike_and_what_is_urgent_come_to_the_first_of_two_sockets() {
-        let urgent = Urgent::of(&casemate_sched::DscpTable::default()).unwrap();
-        let any = Ipv4Addr::UNSPECIFIED.into();
-        let mut ports = at_a_free_port(any, |free| UdpPort::open_shared(free, &urgent));
-        let free = ports[0].port();
-        for (from, ports) in ["127.0.0.1", "::1"].into_iter().zip(ports.chunks_mut(2)) {
-            let [express, rest] = ports else { unreachable!() };
-            // Another sender each time, for the kernel would spread them by their ports.
-            for round in 0..8u8 {
-                let send = |tos: u8, payload: &[u8]| {
-                    let sender = UdpSocket::bind((from, 0)).unwrap();
-                    let options = socket2::SockRef::from(&sender);
-                    if from == "::1" {
-                        options.set_tclass_v6(tos.into())
-                    } else {
-                        options.set_tos_v4(tos.into())
-                    }
-                    .unwrap();
-                    sender.send_to(payload, (from, free)).unwrap();
-                };
-                send(0xb8, &[0, 0, 16, 1, round]);
-                send(0, &[0, 0, 16, 1, round + 100]);
-                send(0, &[0, 0, 0, 0, round + 200]);
-                send(0, &[255]);
-            }
-            let came = waiting(express);
-            assert_eq!(came, (0..8).flat_map(|round| [round, round + 200]).collect::<Vec<_>>(), "{from}");
-            assert_eq!(
-                waiting(rest),
-                (0..8).flat_map(|round| [round + 100, 255]).collect::<Vec<_>>(),
-                "{from}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_keepalive_is_one_byte_in_udp() {
-        let mut out = [0; 64];
-        let (src, dst) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        assert_eq!(keepalive(&mut out, (src, 4500), (dst, 4501)), Some(29));
-        let ip = Ipv4::parse(&out[..29]).unwrap();
-        assert!(ip.verify_checksum());
-        let udp = Udp::parse(ip.payload()).unwrap();
-        assert_eq!((udp.src_port(), udp.dst_port(), udp.payload()), (4500, 4501, &[0xff][..]));
-
-        let (src, dst): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-        assert_eq!(keepalive(&mut out, (src.into(), 4500), (dst.into(), 4500)), Some(49));
-        assert!(Udp::parse(&out[40..49]).unwrap().verify_checksum_v6(src, dst));
-    }
+    crate::eventually::eventually("a free port", || {
+        let free = std::net::UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
+        open(free).ok()
+    })
 }

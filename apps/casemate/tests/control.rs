@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a time.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(20);
 
 struct Target<'l> {
     host: &'l Host,
@@ -45,6 +45,16 @@ impl<'l> Target<'l> {
         let _ = client.write_all(bytes);
         let _ = client.shutdown(std::net::Shutdown::Write);
         read_all(&mut client)
+    }
+
+    /// The same as soon as it has a place for one more client: places of clients who left are not free at once.
+    fn gets_well(&mut self) {
+        let start = Instant::now();
+        while !self.host.casemate(&["status"]).status.success() {
+            assert!(start.elapsed() < PATIENCE + GRACE, "no place came free: {}", self.running.said());
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.is_well();
     }
 
     fn is_well(&mut self) {
@@ -125,7 +135,7 @@ fn slow_clients_lose_their_places() {
     let start = Instant::now();
     // They fill every place, and write one byte after the other, each of them in time.
     let slow: Vec<UnixStream> = (0..CLIENTS).map(|_| target.connect()).collect();
-    thread::sleep(Duration::from_millis(200));
+    // They are let in as they came.
     let turned_away = read_all(&mut target.connect());
     assert!(turned_away.is_empty());
     let mut open: Vec<&UnixStream> = slow.iter().collect();
@@ -143,8 +153,7 @@ fn slow_clients_lose_their_places() {
             client
         })
         .collect();
-    thread::sleep(Duration::from_millis(300));
-    target.is_well();
+    target.gets_well();
     drop(deaf);
     assert!(target.running.stop().success());
 }

@@ -7,7 +7,6 @@ mod lab;
 use lab::Lab;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
 
 /// `swanctl.conf` of a host whose own identity is `id`, and which takes any peer.
 fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) -> String {
@@ -62,19 +61,11 @@ fn zyxel_2023_28771_a_peers_name_is_shown_escaped_and_reaches_no_shell_and_no_sc
         }
         assert!(!peer.contains(char::is_control), "{peer:?}");
         assert!(left.stop().success());
-        wait_until(|| lab.right.status()["ike_sas"].as_array().is_some_and(Vec::is_empty));
+        lab.right.waits_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
     }
     assert!(right.stop().success());
     let heard = fs::read_to_string(&heard).unwrap();
     assert!(heard.contains("10.1.0.1"), "the filter of a Child SA: {heard}");
     assert!(!heard.contains("touch"), "{heard}");
     assert!(!made.exists(), "a name was executed");
-}
-
-fn wait_until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "it never became so");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -87,17 +87,11 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eventually::eventually;
     use std::thread;
-    use std::time::Duration;
 
     fn wait_for(condition: impl Fn() -> bool) {
-        for _ in 0..2_000 {
-            if condition() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        panic!("waited in vain");
+        eventually("they wake or sleep", || condition().then_some(()));
     }
 
     #[test]

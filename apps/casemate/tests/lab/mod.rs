@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) const WIRE: &str = "wire0";
 pub(crate) const TUN: &str = "casemate0";
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For an answer that nothing keeps away.
+const AT_ONCE: Duration = Duration::from_millis(400);
 
 /// Which host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,16 +189,37 @@ impl Host {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Waits until the status of the instance on this host is such a one.
+    pub(crate) fn waits_until(&self, is_so: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "it never became so: {status:#}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Whether `dst` answers an echo request with this many bytes of payload, unchanged, at the third attempt at latest.
     pub(crate) fn hears(&self, dst: IpAddr, size: usize) -> bool {
-        (0..3).any(|_| self.hears_at_once(dst, size))
+        [AT_ONCE, AT_ONCE, PATIENCE].into_iter().any(|patience| self.hears_within(patience, dst, size))
+    }
+
+    /// Whether it answers the first request, at once.
+    pub(crate) fn hears_at_once(&self, dst: IpAddr, size: usize) -> bool {
+        self.hears_within(AT_ONCE, dst, size)
     }
 
     /// Whether it answers the first request.
-    pub(crate) fn hears_at_once(&self, dst: IpAddr, size: usize) -> bool {
+    pub(crate) fn hears_first(&self, dst: IpAddr, size: usize) -> bool {
+        self.hears_within(PATIENCE, dst, size)
+    }
+
+    fn hears_within(&self, patience: Duration, dst: IpAddr, size: usize) -> bool {
         let payload: Vec<u8> = (0..size).map(|n| n as u8).collect();
-        let ask =
-            || Echo::open(dst)?.ask(&payload, Duration::from_millis(400)).map_err(|e| Error::new("echo", e));
+        let ask = || Echo::open(dst)?.ask(&payload, patience).map_err(|e| Error::new("echo", e));
         self.run(ask).is_ok_and(|(_, reply)| reply == payload)
     }
 
@@ -209,7 +232,7 @@ impl Host {
             io::copy(&mut stream.try_clone()?, &mut stream).map(drop)
         });
         let data: Vec<u8> = (0..bytes).map(|n| (n / 7) as u8).collect();
-        let connect = || TcpStream::connect_timeout(&addr, Duration::from_secs(3));
+        let connect = || TcpStream::connect_timeout(&addr, PATIENCE);
         let Ok(mut stream) = self.run(connect) else { return false };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut sender = stream.try_clone().unwrap();

@@ -47,7 +47,7 @@ fn page(lab: &Lab) -> String {
 
 fn datagrams(lab: &Lab) {
     let socket = lab.at_peer(|| UdpSocket::bind(SocketAddr::new(PEER, 0))).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     for len in [0, 1, 500, 1_400, 1_900] {
         let data: Vec<u8> = (0..len).map(|at| at as u8).collect();
         socket.send_to(&data, SocketAddr::new(STACK, 5_000)).unwrap();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::eventually::eventually;
 use crate::instance::Instance;
 use crate::netns::Netns;
 use crate::setup::Wanted;
@@ -23,6 +24,7 @@ impl World {
     /// Starts with these policies.
     fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
         let mut netlink = Netlink::open().unwrap();
+        wait_until_gone(&mut netlink);
         let (out, inn): (Vec<_>, Vec<_>) = (outbound.iter().collect(), inbound.iter().collect());
         let wanted = Wanted {
             tun: TUN,
@@ -39,6 +41,21 @@ impl World {
         let tun = plan.apply(&mut journal, &mut netlink, &mut |warning| panic!("{warning}")).unwrap();
         let live = Live::new(plan, &tun, journal, netlink).unwrap();
         Self { outbound, inbound, tun, live }
+    }
+
+    /// One more Child SA, as long as it takes until the system has it.
+    fn one_more(&mut self, n: u16) -> Duration {
+        let start = Instant::now();
+        self.add_child(n);
+        self.live.settle().unwrap();
+        start.elapsed()
+    }
+
+    fn add_child(&mut self, n: u16) {
+        let [high, low] = n.to_be_bytes();
+        let dst = format!("10.{high}.{low}.1/32");
+        self.add(Direction::Outbound, policy("10.99.2.0/24", &dst, protect(), 10));
+        self.add(Direction::Inbound, policy(&dst, "10.99.2.0/24", protect(), 10));
     }
 
     fn empty() -> Self {
@@ -82,6 +99,11 @@ impl World {
         };
         (copy(&self.outbound), copy(&self.inbound))
     }
+}
+
+/// Until the interface of a world that ended is not there any more.
+fn wait_until_gone(netlink: &mut Netlink) {
+    eventually("the TUN interface goes", || netlink.link(TUN).is_err().then_some(()));
 }
 
 fn says(program: &str, arguments: &[&str]) -> String {
@@ -322,12 +344,15 @@ fn what_a_crash_leaves_is_cleaned_up_by_the_next_start() {
             let Live { journal, .. } = live;
             journal.abandon();
             drop(tun);
+            let mut netlink = Netlink::open().unwrap();
+            wait_until_gone(&mut netlink);
             let table = NUMBERS.table.to_string();
             let left = says("ip", &["route", "show", "table", &table]);
             assert_eq!(left.trim_end(), "throw 10.77.0.0/16 proto static");
             assert!(says("nft", &["list", "ruleset"]).contains("casemate_tun5"), "the filter stays");
-            let mut netlink = Netlink::open().unwrap();
-            let (_journal, undone) = Journal::open(&Instance::new(TUN).unwrap(), &mut netlink).unwrap();
+            let instance = Instance::new(TUN).unwrap();
+            let open = || Journal::open(&instance, &mut netlink).ok();
+            let (_journal, undone) = eventually("the lock of the dead instance goes", open);
             assert_eq!(undone.len(), 4, "routes, filter and two rules: {undone:?}");
             let after =
                 (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
@@ -339,26 +364,25 @@ fn what_a_crash_leaves_is_cleaned_up_by_the_next_start() {
 
 #[test]
 fn with_two_thousand_child_sas_one_more_takes_as_long_as_with_few() {
-    let Some([netns, _]) = namespaces() else { return };
-    let mut times = netns.run(|| {
-        let mut world = World::empty();
-        let mut one_more = |n: u16| {
-            let [high, low] = n.to_be_bytes();
-            let dst = format!("10.{high}.{low}.1/32");
-            let start = Instant::now();
-            world.add(Direction::Outbound, policy("10.99.2.0/24", &dst, protect(), 10));
-            world.add(Direction::Inbound, policy(&dst, "10.99.2.0/24", protect(), 10));
-            world.live.settle().unwrap();
-            start.elapsed()
-        };
-        (0..2_000).map(&mut one_more).collect::<Vec<Duration>>()
-    });
-    let times = times.as_mut().unwrap();
-    let median = |times: &mut [Duration]| {
+    let Some([quiet, crowded]) = namespaces() else { return };
+    let (mut few, mut many) = (quiet.run(World::empty).unwrap(), crowded.run(World::empty).unwrap());
+    for n in 0..1_700 {
+        many.add_child(n);
+    }
+    crowded.run(|| many.live.settle()).unwrap().unwrap();
+    // In turns, so that what else the machine does is the same for both.
+    let turn = |n| {
+        let with_few = quiet.run(|| few.one_more(n)).unwrap();
+        (with_few, crowded.run(|| many.one_more(1_700 + n)).unwrap())
+    };
+    let (with_few, with_many): (Vec<Duration>, Vec<Duration>) = (0..300).map(turn).unzip();
+    quiet.run(|| drop(few)).unwrap();
+    crowded.run(|| drop(many)).unwrap();
+    let median = |mut times: Vec<Duration>| {
         times.sort_unstable();
         times[times.len() / 2]
     };
-    let (few, many) = (median(&mut times[1..300]), median(&mut times[1_700..]));
+    let (few, many) = (median(with_few), median(with_many));
     println!("among the first 300: {few:?}; among the last 300: {many:?}");
     assert!(many < few * 2, "few {few:?}, many {many:?}");
 }
