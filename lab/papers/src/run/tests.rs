@@ -77,7 +77,7 @@ fn a_step_that_hangs_is_given_up() {
         progress: Progress::silent(),
     };
     let begun = Instant::now();
-    let why = attempt(&HANGS, context, Duration::from_millis(50)).unwrap_err().why;
+    let why = attempt(&HANGS, None, context, Duration::from_millis(50)).unwrap_err().why;
     assert!(why.starts_with("no time"), "{why}");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
