@@ -207,7 +207,7 @@ const FASTER: &str = "With TLS one thread of the sender does all: it encrypts an
 const DEARER: &str = "The paper's TLS was paid for with CPU time because its IPsec was not in a program. Here both are, and IPsec is in one more at each end: system calls for the \
     interface and for ESP come on top of those of sender and receiver, which TLS has alone.";
 
-const RECORDS: &str = "Agrees if TLS adds less for the smallest and for the largest packets. TLS protects records of 16,384 bytes, whatever the MTU: 22 bytes and one call of the cipher \
+const RECORDS: &str = "Agrees if TLS adds less for the smallest and for the largest packets. TLS protects records of 16,384 bytes, whatever the MTU, and not the download at once, as the paper has it: 22 bytes and one call of the cipher \
     each, before TCP cuts them into segments. ESP protects packets: at least 34 bytes, an IV, a sequence number and a call of the cipher each, and the more of them the smaller they are. TCP's own work for \
     small segments is in the ratio's both sides.";
 
