@@ -5,7 +5,7 @@
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// Debian's package has the same name.
 const BROWSER: &str = "chromium";
@@ -15,7 +15,11 @@ const WIDTHS: [u32; 2] = [1_000, 500];
 const LEAST_LETTER: f64 = 9.0;
 /// What a text's box may share with another's, or stick out by: it is as high as the highest letter of the font, and is rounded.
 const TOLERANCE: f64 = 1.5;
-const SECONDS: &str = "60";
+/// How long it may take. A page is there after a few seconds; once in a while a browser hangs when it starts, and is started again.
+const SECONDS: &str = "40";
+const TRIES: u32 = 3;
+/// What `timeout` ends with when it had to end the program.
+const HUNG: [Option<i32>; 2] = [Some(124), Some(137)];
 
 /// Measures all figures of a page. Boxes are left, top, right and bottom, in CSS pixels of the window.
 const SCRIPT: &str = r#"<script>
@@ -70,26 +74,42 @@ pub(crate) fn demand_legible(page: &Path, figures: usize) {
 
 /// What is seen in a window of so many pixels. The error says that there is no browser.
 pub(crate) fn look(page: &Path, width: u32) -> Result<Value, String> {
-    let profile = page.with_extension("profile");
     let copy = page.with_extension("copy.html");
     let html = fs::read_to_string(page).unwrap();
     fs::write(&copy, html.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
+    let open = |attempt| {
+        // A profile belongs to one browser at a time, and one that is about to end is one.
+        let profile = page.with_extension(format!("profile-{width}-{attempt}"));
+        open(&copy, &profile, width)
+    };
+    let hung = |output: &Output| HUNG.contains(&output.status.code());
+    let mut output = open(0)?;
+    for attempt in 1..TRIES {
+        if hung(&output) {
+            output = open(attempt)?;
+        }
+    }
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    let seen = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| Some(rest.split_once("</pre>")?.0));
+    let errors = || String::from_utf8_lossy(&output.stderr).into_owned();
+    let seen = seen.unwrap_or_else(|| panic!("{BROWSER}, {}: {}{dom}", output.status, errors()));
+    let seen: Value = serde_json::from_str(&decoded(seen)).unwrap();
+    assert_eq!(seen["window"], width, "{BROWSER} makes windows of another width");
+    Ok(seen)
+}
+
+fn open(page: &Path, profile: &Path, width: u32) -> Result<Output, String> {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS, BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]);
     command.arg(format!("--user-data-dir={}", profile.display()));
     command.arg(format!("--window-size={width},1000")).arg("--dump-dom");
-    command.arg(format!("file://{}", copy.display())).stdin(Stdio::null());
+    command.arg(format!("file://{}", page.display())).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("timeout (Debian package coreutils): {error}"))?;
-    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
     // As timeout and shells have it: there is no such program.
     if output.status.code() == Some(127) {
         return Err(format!("no program {BROWSER} (Debian package {BROWSER}): figures are not looked at"));
     }
-    let seen = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| Some(rest.split_once("</pre>")?.0));
-    let seen = seen.unwrap_or_else(|| panic!("{BROWSER}: {}{dom}", String::from_utf8_lossy(&output.stderr)));
-    let seen: Value = serde_json::from_str(&decoded(seen)).unwrap();
-    assert_eq!(seen["window"], width, "{BROWSER} makes windows of another width");
-    Ok(seen)
+    Ok(output)
 }
 
 /// Undoes JavaScript's `encodeURIComponent`.
