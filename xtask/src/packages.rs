@@ -57,6 +57,13 @@ const MULTI_BUFFER: &[Package] =
 const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
 
+/// What looks at pages of results (apps/casemate), with a font to look at, and what `casemate lab` compares with.
+const PAGES: &[Package] = &[
+    Package { name: "chromium", program: "chromium" },
+    Package { name: "fonts-dejavu-core", program: "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf" },
+    Package { name: "openssl", program: "openssl" },
+];
+
 /// What libFuzzer is built with (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
@@ -72,9 +79,9 @@ pub(crate) fn has_qemu() -> bool {
 
 /// Installs what is missing, saying so. The error says why something may be missing afterwards.
 pub(crate) fn install() -> std::result::Result<(), String> {
-    // Not every release of Debian has a compiler that is new enough, and not every processor Intel's library: without them, only
-    // their tests are left out.
-    let optional: Vec<_> = [BARE, MULTI_BUFFER].map(|group| absent(&[group])).into();
+    // Not every release of Debian has a compiler that is new enough, and not every processor Intel's library or a browser: without them,
+    // only their tests are left out.
+    let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(());

@@ -1,6 +1,7 @@
 //! `casemate lab` from outside, and experiments with the real programs, for as short as it goes.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod browser;
 mod common;
 
 use casemate_lab::{Need, Order, Progress, find, run};
@@ -66,31 +67,36 @@ fn streams_measures_the_real_programs() {
     let order = Order {
         quick: true,
         // Enough for one round of everything on a slow machine.
-        time: Duration::from_secs(45),
+        time: Duration::from_secs(60),
         program: env!("CARGO_BIN_EXE_casemate").into(),
         scratch: scratch.file("."),
         versions: BTreeMap::new(),
         progress: Progress::silent(),
     };
     let record = run(streams, &order);
-    let left_out: Vec<_> = record.left_out().collect();
-    assert!(left_out.is_empty(), "{left_out:?}");
+    let failed: Vec<_> = record.left_out().filter(|out| out.failed).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    record.left_out().for_each(|out| casemate_left_out::note(format!("{}: {}", out.what, out.why)));
     let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
-    assert_eq!(rates.len(), 25);
+    // And twice two by a kernel that can.
+    assert!([25, 27, 29].contains(&rates.len()), "{}", rates.len());
     assert!(rates.iter().all(|rate| rate.values[0] > 0.0), "{rates:?}");
     // What no machine undoes: the kernel alone is faster than packets through a program with queues, and queues need switches.
     let differs =
         |what: &str| record.findings().find(|finding| finding.what.contains(what)).unwrap().ours.clone();
     assert!(differs("cost of modules called as functions").ends_with("slower"));
     file::write(&record, &scratch.file(".")).unwrap();
-    let page = fs::read_to_string(file::write_page(&scratch.file(".")).unwrap()).unwrap();
-    assert_eq!(page.matches("<svg").count(), 3);
+    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), 3);
 }
 
 #[test]
 fn homenet_measures_the_real_programs() {
     let homenet = find("homenet").unwrap();
-    let needs = homenet.steps.iter().flat_map(|step| step.needs).filter(|need| **need != Need::Governor);
+    let needs = homenet
+        .steps
+        .iter()
+        .flat_map(|step| step.needs)
+        .filter(|need| [Need::Namespaces, Need::Tun].contains(need));
     if let Some(missing) = needs.filter_map(|need| need.missing()).next() {
         casemate_left_out::note(missing);
         return;
@@ -108,11 +114,13 @@ fn homenet_measures_the_real_programs() {
     let record = run(homenet, &order);
     let failed: Vec<_> = record.left_out().filter(|out| out.failed).collect();
     assert!(failed.is_empty(), "{failed:?}");
+    record.left_out().for_each(|out| casemate_left_out::note(format!("{}: {}", out.what, out.why)));
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(
         samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
     );
     file::write(&record, &scratch.file(".")).unwrap();
-    let page = fs::read_to_string(file::write_page(&scratch.file(".")).unwrap()).unwrap();
-    assert!(page.matches("<svg").count() >= 10);
+    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
+    assert!(figures >= 10, "{figures}");
+    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
 }

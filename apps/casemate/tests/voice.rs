@@ -1,10 +1,11 @@
 //! `casemate lab run voice`, the short form: what is computed agrees everywhere, and what is measured is measured on the program.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod browser;
 mod common;
 
 use casemate_lab::{Order, Progress, find, run};
-use casemate_report::Agreement;
+use casemate_report::{Agreement, file};
 use common::Scratch;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,4 +39,7 @@ fn voice_computes_and_measures() {
         let least = if samples.name.starts_with("clear") { 5.6 } else { 9.0 };
         assert!(samples.values.iter().all(|delay| *delay >= least), "{samples:?}");
     }
+    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
+    file::write(&record, &scratch.file(".")).unwrap();
+    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
 }

@@ -29,15 +29,24 @@ pub(crate) struct Seen {
 /// Watches for so long, after a third of that in which TCP finds its pace, and for longer if nothing arrives. `programs` are those that
 /// protect.
 pub(crate) fn watch(arena: &Arena, programs: &[Background], time: Duration) -> Result<Seen> {
-    let meter = Meter::new(programs);
     let transfer = Transfer::begin(arena)?;
+    watch_other(|| Ok(transfer.received()), programs, time)
+}
+
+/// The same for a file that goes on its way by itself. `received` says how much of it has arrived so far.
+pub(crate) fn watch_other(
+    received: impl Fn() -> Result<u64>,
+    programs: &[Background],
+    time: Duration,
+) -> Result<Seen> {
+    let meter = Meter::new(programs);
     std::thread::sleep((time / 3).max(WARM_UP));
-    let begun = (Instant::now(), transfer.received(), meter.switches()?, meter.cpu()?, own_cpu()?);
+    let begun = (Instant::now(), received()?, meter.switches()?, meter.cpu()?, own_cpu()?);
     std::thread::sleep(time);
-    while transfer.received() == begun.1 && begun.0.elapsed() < time + PATIENCE {
+    while received()? == begun.1 && begun.0.elapsed() < time + PATIENCE {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let bytes = transfer.received().saturating_sub(begun.1) as f64;
+    let bytes = received()?.saturating_sub(begun.1) as f64;
     let seen = Seen {
         bytes,
         elapsed: begun.0.elapsed(),

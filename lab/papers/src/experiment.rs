@@ -34,7 +34,7 @@ pub struct Step {
     pub title: &'static str,
     /// Without these it is left out.
     pub needs: &'static [Need],
-    /// Which part of the experiment's time it gets, compared with the other steps.
+    /// Which part of the experiment's time it gets, compared with the other steps that can be done.
     pub share: u32,
     /// Does it. What it cannot do of its own it says in the part's `left_out`.
     pub run: fn(&Context) -> Result<Vec<Part>>,

@@ -42,9 +42,12 @@ impl Order {
 /// Does all steps and returns what came out.
 pub fn run(experiment: &'static Experiment, order: &Order) -> Record {
     let (watch, begun, started) = (Watch::begin(), Instant::now(), clock::utc());
-    let shares: u32 = experiment.steps.iter().map(|step| step.share).sum();
+    let missing = |step: &Step| step.needs.iter().find_map(|need| need.missing());
+    let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
+    // The time of what cannot be done here is for the rest.
+    let shares: u32 = steps.iter().filter(|(_, missing)| missing.is_none()).map(|(step, _)| step.share).sum();
     let mut parts = Vec::new();
-    for step in experiment.steps {
+    for (step, missing) in steps {
         order.progress.step(step.title);
         let context = Context {
             quick: order.quick,
@@ -54,7 +57,7 @@ pub fn run(experiment: &'static Experiment, order: &Order) -> Record {
             progress: order.progress.clone(),
         };
         let left = order.limit().saturating_sub(begun.elapsed());
-        parts.extend(attempt(step, context, left).unwrap_or_else(|out| {
+        parts.extend(attempt(step, missing, context, left).unwrap_or_else(|out| {
             order.progress.say(&format!("left out: {}: {}", out.what, out.why));
             vec![Part { title: step.title.into(), left_out: vec![out], ..Part::default() }]
         }));
@@ -75,9 +78,14 @@ pub fn run(experiment: &'static Experiment, order: &Order) -> Record {
 }
 
 /// Does a step in a thread of its own, which is left behind if it hangs. The programs that it started end with this process.
-fn attempt(step: &'static Step, context: Context, left: Duration) -> Result<Vec<Part>, LeftOut> {
+fn attempt(
+    step: &'static Step,
+    missing: Option<String>,
+    context: Context,
+    left: Duration,
+) -> Result<Vec<Part>, LeftOut> {
     let out = |why, failed| LeftOut { what: step.title.into(), why, failed };
-    if let Some(missing) = step.needs.iter().find_map(|need| need.missing()) {
+    if let Some(missing) = missing {
         return Err(out(missing, false));
     }
     let (told, hear) = channel();

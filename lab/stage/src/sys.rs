@@ -125,6 +125,14 @@ fn switches(status: &str) -> u64 {
     numbers.filter_map(|number| number.trim().parse::<u64>().ok()).sum()
 }
 
+/// Bytes that a process has written so far, to files, pipes and sockets (proc_pid_io(5)).
+pub fn written_by(pid: u32) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("wchar:"));
+    let bytes = line.and_then(|line| line.trim().parse().ok());
+    bytes.ok_or_else(|| io::Error::other("the kernel does not count what a process writes"))
+}
+
 /// Moves this thread into the network namespace of a process.
 pub fn enter_network_of(pid: u32) -> io::Result<()> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
@@ -164,6 +172,14 @@ fn check(result: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_counts() {
+        let own = std::process::id();
+        let before = written_by(own).unwrap();
+        std::fs::write("/dev/null", [0; 1000]).unwrap();
+        assert!(written_by(own).unwrap() >= before + 1000);
+    }
 
     #[test]
     fn both_kinds_of_switches_count() {

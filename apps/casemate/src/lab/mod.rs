@@ -125,7 +125,7 @@ fn went_wrong(records: &[Record]) -> Result<(), Failure> {
     if lines.is_empty() { Ok(()) } else { Err(Failure::failed(lines.join("\n"))) }
 }
 
-/// What takes part: this program, the providers that it finds, and iproute2.
+/// What takes part: this program, the providers that it finds, iproute2, and OpenSSL's program.
 fn versions() -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     let commit = option_env!("CASEMATE_COMMIT").map(|commit| format!(" ({commit})")).unwrap_or_default();
@@ -135,6 +135,10 @@ fn versions() -> BTreeMap<String, String> {
     if let Ok(output) = Command::new("ip").arg("-V").output() {
         let text = String::from_utf8_lossy(&output.stdout);
         versions.insert("ip".into(), text.trim().rsplit(' ').next().unwrap_or_default().into());
+    }
+    if let Ok(output) = Command::new("openssl").arg("version").output() {
+        let text = String::from_utf8_lossy(&output.stdout);
+        versions.insert("openssl".into(), text.split_whitespace().nth(1).unwrap_or_default().into());
     }
     versions
 }

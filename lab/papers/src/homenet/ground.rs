@@ -1,5 +1,6 @@
 //! Where it takes place: two hosts with a link between them, and a gateway on each.
 
+use super::openssl::{Content, Fetch};
 use super::setting::{Aes, Form, Setting};
 use crate::{Context, download, manual};
 use casemate_stage::arena::Arena;
@@ -21,11 +22,13 @@ pub(super) struct Ground {
     scratch: PathBuf,
 }
 
-/// The hosts with their gateways at work.
+/// The hosts with what a setting needs, its gateways at work.
 pub(super) struct Site<'g> {
-    arena: &'g Arena,
+    ground: &'g Ground,
     programs: Vec<Background>,
     setting: Setting,
+    /// For TLS, whose programs are those of a download.
+    content: Option<Content>,
 }
 
 /// What a download cost.
@@ -33,7 +36,7 @@ pub(super) struct Site<'g> {
 pub(super) struct Outcome {
     /// Milliseconds for a million bytes of the file.
     pub(super) elapsed: f64,
-    /// CPU time for it, user and system: of gateways, sender and receiver.
+    /// CPU time for it, user and system: of sender and receiver, and of the gateways between them.
     pub(super) cpu: f64,
 }
 
@@ -62,7 +65,7 @@ impl Ground {
     pub(super) fn enter(&self, setting: Setting) -> Result<Site<'_>> {
         let mut programs = Vec::new();
         set_mtu(&self.arena, "wire", LINK_MTU)?;
-        if setting.form != Form::Clear {
+        if setting.form.is_ipsec() {
             let gateway = match setting.aes {
                 Aes::Instructions => &self.gateway,
                 Aes::Software => &self.slow_gateway,
@@ -73,20 +76,28 @@ impl Ground {
                 programs.push(manual::start(gateway, &self.arena, end, &text, &more, &self.scratch)?);
             }
         }
-        Ok(Site { arena: &self.arena, programs, setting })
+        let content = (setting.form == Form::Tls).then(|| Content::new(&self.scratch)).transpose()?;
+        Ok(Site { ground: self, programs, setting, content })
     }
 }
 
 impl Site<'_> {
     /// Has no packet on the link be longer than this.
     pub(super) fn limit(&self, mtu: u32) -> Result<()> {
-        let interface = if self.setting.form == Form::Clear { "wire" } else { INTERFACE };
-        set_mtu(self.arena, interface, self.setting.inner_mtu(mtu))
+        let interface = if self.setting.form.is_ipsec() { INTERFACE } else { "wire" };
+        set_mtu(&self.ground.arena, interface, self.setting.inner_mtu(mtu))
     }
 
     /// A download that is watched for so long.
     pub(super) fn download(&self, time: Duration) -> Result<Outcome> {
-        let seen = download::watch(self.arena, &self.programs, time)?;
+        let arena = &self.ground.arena;
+        let seen = match &self.content {
+            None => download::watch(arena, &self.programs, time)?,
+            Some(content) => {
+                let fetch = Fetch::begin(arena, content, self.setting, &self.ground.scratch)?;
+                download::watch_other(|| fetch.received(), fetch.programs(), time)?
+            }
+        };
         Ok(Outcome::of(seen.bytes, seen.elapsed, seen.cpu + seen.hosts))
     }
 }

@@ -1,16 +1,18 @@
 //! `homenet`: which settings of IPsec cost what on small devices (Migault and others, 2015).
 //!
 //! A file is downloaded between two hosts, and elapsed time and CPU time are compared: modes of AES against packet sizes, with and without
-//! instructions for AES, on one core and several, and what NULL, tunnels, UDP and the processor's frequency make of it.
+//! instructions for AES, on one core and several, and what NULL, tunnels, UDP, the processor's frequency and TLS make of it.
 
 mod cores;
 mod governor;
 mod ground;
 mod modes;
+mod openssl;
 mod overhead;
 mod plot;
 mod setting;
 mod sweep;
+mod tls;
 mod verdict;
 
 use crate::{Experiment, Need, Step};
@@ -22,20 +24,20 @@ pub static HOMENET: Experiment = Experiment {
     paper,
     summary: "A file is downloaded over TCP from one host to another, each with this program's gateway and manual keys. Elapsed time and CPU \
               time are compared: four modes of AES and ChaCha20-Poly1305 against the size of packets, with and without the processor's \
-              instructions for AES, one thread against several, no encryption, tunnel and transport mode, UDP encapsulation, and the \
-              processor's frequency. Hosts are network namespaces with a virtual cable between them.",
+              instructions for AES, one thread against several, no encryption, tunnel and transport mode, UDP encapsulation, the \
+              processor's frequency, and TLS instead of IPsec. Hosts are network namespaces with a virtual cable between them.",
     steps: &[
         Step {
             title: "modes of AES against packet sizes, with and without AES instructions",
             needs: GATEWAYS,
-            share: 9,
+            share: 14,
             run: modes::run,
         },
-        Step { title: "one core and several", needs: GATEWAYS, share: 3, run: cores::run },
+        Step { title: "one core and several", needs: GATEWAYS, share: 5, run: cores::run },
         Step {
             title: "NULL, tunnel mode and UDP encapsulation",
             needs: GATEWAYS,
-            share: 7,
+            share: 9,
             run: overhead::run,
         },
         Step {
@@ -43,6 +45,12 @@ pub static HOMENET: Experiment = Experiment {
             needs: &[Need::Namespaces, Need::Tun, Need::Governor],
             share: 1,
             run: governor::run,
+        },
+        Step {
+            title: "TLS against IPsec",
+            needs: &[Need::Namespaces, Need::Tun, Need::Program("openssl", "openssl")],
+            share: 7,
+            run: tls::run,
         },
     ],
 };

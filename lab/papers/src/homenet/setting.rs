@@ -14,6 +14,8 @@ pub(super) enum Mode {
     Ccm,
     /// AES-GCM with an ICV of 16 bytes.
     Gcm,
+    /// The same with a key of 128 bits.
+    Gcm128,
     /// ChaCha20-Poly1305, which came after the paper's measurements.
     ChaCha,
     /// NULL with HMAC-SHA1-96.
@@ -30,6 +32,8 @@ pub(super) const MODES: [Mode; 5] = [Mode::Ctr, Mode::Cbc, Mode::Ccm, Mode::Gcm,
 pub(super) enum Form {
     /// Not at all: no gateway.
     Clear,
+    /// No packet is: TLS 1.3 protects the file, by the program openssl at both ends.
+    Tls,
     /// ESP in transport mode.
     Transport,
     /// ESP in tunnel mode.
@@ -64,7 +68,7 @@ impl Mode {
             Self::Ctr => ("enc 'rfc3686(ctr(aes))'", [8, 4, 12]),
             Self::Cbc => ("enc 'cbc(aes)'", [16, 16, 12]),
             Self::Ccm => ("aead 'rfc4309(ccm(aes))'", [8, 4, 16]),
-            Self::Gcm => ("aead 'rfc4106(gcm(aes))'", [8, 4, 16]),
+            Self::Gcm | Self::Gcm128 => ("aead 'rfc4106(gcm(aes))'", [8, 4, 16]),
             Self::ChaCha => ("aead 'rfc7539esp(chacha20,poly1305)'", [8, 4, 16]),
             Self::Null => ("enc 'ecb(cipher_null)'", [0, 4, 12]),
         }
@@ -81,7 +85,25 @@ impl Mode {
             Self::Null => format!("{words} '' {sha1}"),
             Self::Ccm => format!("{words} {} 128", key(35)),
             Self::Gcm | Self::ChaCha => format!("{words} {} 128", key(36)),
+            Self::Gcm128 => format!("{words} {} 128", key(20)),
         }
+    }
+
+    /// The same algorithm as OpenSSL calls it in TLS 1.3 (RFC 8446 appendix B.4), which has no other ones that are compared here.
+    pub(super) const fn tls_suite(self) -> Option<&'static str> {
+        match self {
+            Self::Gcm => Some("TLS_AES_256_GCM_SHA384"),
+            Self::Gcm128 => Some("TLS_AES_128_GCM_SHA256"),
+            Self::ChaCha => Some("TLS_CHACHA20_POLY1305_SHA256"),
+            Self::Ctr | Self::Cbc | Self::Ccm | Self::Null => None,
+        }
+    }
+}
+
+impl Form {
+    /// Whether gateways protect packets.
+    pub(super) const fn is_ipsec(self) -> bool {
+        matches!(self, Self::Transport | Self::Tunnel | Self::Udp)
     }
 }
 
@@ -102,7 +124,7 @@ impl Setting {
         let udp = if self.form == Form::Udp { UDP } else { 0 };
         let room = mtu.saturating_sub(IP + udp + ESP + iv + icv) / unit * unit;
         match self.form {
-            Form::Clear => mtu,
+            Form::Clear | Form::Tls => mtu,
             Form::Tunnel => room.saturating_sub(TRAILER),
             Form::Transport | Form::Udp => room.saturating_sub(TRAILER) + IP,
         }
@@ -141,6 +163,7 @@ impl fmt::Display for Mode {
             Self::Cbc => "CBC",
             Self::Ccm => "CCM",
             Self::Gcm => "GCM",
+            Self::Gcm128 => "GCM-128",
             Self::ChaCha => "ChaCha20",
             Self::Null => "NULL",
         })
@@ -161,6 +184,7 @@ impl fmt::Display for Setting {
         let Self { mode, form, aes, threads } = self;
         let form = match form {
             Form::Clear => return f.write_str("no IPsec"),
+            Form::Tls => return write!(f, "{mode} in TLS, {aes}"),
             Form::Transport => "transport",
             Form::Tunnel => "tunnel",
             Form::Udp => "in UDP",

@@ -3,6 +3,7 @@
 //! A large file goes from one host to another through ten arrangements, which are the rows of the paper's table, and through the paper's
 //! remedies. All are measured in turns, so that what slows the machine down slows all of them.
 
+mod kernel;
 mod outcome;
 mod protection;
 pub mod relay;
@@ -22,7 +23,7 @@ pub static STREAMS: Experiment = Experiment {
     paper,
     summary: "A large file goes over TCP from one host to another: with no IPsec, through modules that are called as functions, through \
               modules with queues and threads as UNIX STREAMS has them, and with AH, ESP and both in such modules. Then the paper's \
-              remedies: one context, one program, and one context until it is congested. Hosts are network namespaces, and the \
+              remedies: one context, one context until it is congested, and inside IP. Hosts are network namespaces, and the \
               modules are those of this program's data path between a TUN interface and a UDP socket.",
     steps: &[Step {
         title: "ten rows and three remedies",
@@ -44,7 +45,8 @@ fn paper() -> Paper {
 fn run(context: &Context) -> Result<Vec<Part>> {
     let begun = Instant::now();
     let ground = Ground::new(&context.program, &context.scratch)?;
-    let subjects = rows::subjects();
+    let kernel = kernel::Knows::probe()?;
+    let subjects = rows::subjects(&kernel.suites);
     let effort = Effort::within(context.time, subjects.len(), context.quick);
     context.progress.expect(effort.rounds * subjects.len());
     let (mut measured, mut failed) = (Measured::new(&subjects), Vec::new());
@@ -66,7 +68,6 @@ fn run(context: &Context) -> Result<Vec<Part>> {
             }
         }
     }
-    let left_out =
-        failed.into_iter().map(|(subject, why)| LeftOut { what: subject.name(), why, failed: true });
-    Ok(measured.parts(effort, left_out.collect()))
+    let failed = failed.into_iter().map(|(subject, why)| LeftOut { what: subject.name(), why, failed: true });
+    Ok(measured.parts(effort, failed.chain(kernel.left_out()).collect()))
 }

@@ -32,6 +32,9 @@ pub(super) enum Suite {
     Today,
 }
 
+/// Both.
+pub(super) const SUITES: [Suite; 2] = [Suite::Era, Suite::Today];
+
 /// A header with its mode.
 type Template = (&'static str, &'static str);
 

@@ -12,6 +12,8 @@ pub(super) enum Way {
     Relay(Wiring, Option<Protection>),
     /// `casemate run`.
     Gateway(Protection),
+    /// The kernel's own IPsec: inside IP.
+    Kernel(Protection),
 }
 
 /// A row of the paper's table.
@@ -75,6 +77,7 @@ impl Subject {
             Way::Relay(wiring, Some(Protection::Bypass)) => format!("{:?} as {wiring}", Protection::Bypass),
             Way::Relay(wiring, Some(protection)) => format!("{protection:?} as {wiring}, {suite}"),
             Way::Gateway(protection) => format!("{protection:?} by the gateway, {suite}"),
+            Way::Kernel(protection) => format!("{protection:?} by the kernel, {suite}"),
         }
     }
 }
@@ -94,16 +97,20 @@ pub(super) fn era(row: &Row) -> Subject {
     Subject::of(row.way, Suite::Era)
 }
 
-/// The paper's remedies for three protections: queues, one context, and one context until it is congested (the gateway, one program,
-/// whose other threads take turns only while more packets wait than one can protect).
-pub(super) fn remedies(protection: Protection, suite: Suite) -> [Subject; 3] {
+/// The paper's remedies for three protections: queues, one context, one context until it is congested (the gateway, one program,
+/// whose other threads take turns only while more packets wait than one can protect), and inside IP (the kernel).
+pub(super) fn remedies(protection: Protection, suite: Suite) -> [Subject; 4] {
     [
         Way::Relay(Wiring::Queues, Some(protection)),
         Way::Relay(Wiring::Functions, Some(protection)),
         Way::Gateway(protection),
+        Way::Kernel(protection),
     ]
     .map(|way| Subject::of(way, suite))
 }
+
+/// What they are called, in this order.
+pub(super) const REMEDIES: [&str; 4] = ["queues", "one context", "the gateway", "inside IP"];
 
 /// For which protections the remedies are tried.
 pub(super) const REMEDIED: [(&str, Protection, Suite); 5] = [
@@ -114,14 +121,19 @@ pub(super) const REMEDIED: [(&str, Protection, Suite); 5] = [
     ("ESP + AH, today", Protection::EspTunnelAh, Suite::Today),
 ];
 
-/// Everything to be measured, each once.
-pub(super) fn subjects() -> Vec<Subject> {
+/// Everything to be measured, each once; the kernel's own IPsec with those algorithms that it has.
+pub(super) fn subjects(kernels: &[Suite]) -> Vec<Subject> {
     let mut all: Vec<Subject> = Vec::new();
     let rows = ROWS.iter().flat_map(|row| [Some(era(row)), today(row)]).flatten();
     let remedies = REMEDIED.iter().flat_map(|(_, protection, suite)| remedies(*protection, *suite));
     for subject in rows.chain(remedies) {
-        // The gateway does not take part in what is bypassed: the kernel sends it as it always does.
-        if subject.way != Way::Gateway(Protection::Bypass) && !all.contains(&subject) {
+        let wanted = match subject.way {
+            // The gateway does not take part in what is bypassed: the kernel sends it as it always does.
+            Way::Gateway(Protection::Bypass) | Way::Kernel(Protection::Bypass) => false,
+            Way::Kernel(_) => kernels.contains(&subject.suite),
+            Way::Clear | Way::Relay(..) | Way::Gateway(_) => true,
+        };
+        if wanted && !all.contains(&subject) {
             all.push(subject);
         }
     }
@@ -131,21 +143,22 @@ pub(super) fn subjects() -> Vec<Subject> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streams::protection::SUITES;
 
     #[test]
     fn everything_is_measured_once() {
-        // Ten rows, six of them twice, three more in one context with DES and two with AES, and four gateways.
-        assert_eq!(subjects().len(), 10 + 6 + 3 + 2 + 4);
-        assert!(
-            subjects().iter().all(|subject| subjects().iter().filter(|other| *other == subject).count() == 1)
-        );
+        // Ten rows, six of them twice, three more in one context with DES and two with AES, four gateways, and four kernels.
+        assert_eq!(subjects(&[]).len(), 10 + 6 + 3 + 2 + 4);
+        let all = subjects(&SUITES);
+        assert_eq!(all.len(), 10 + 6 + 3 + 2 + 4 + 4);
+        assert!(all.iter().all(|subject| all.iter().filter(|other| *other == subject).count() == 1));
     }
 
     #[test]
     fn no_name_stands_for_two() {
-        let mut names: Vec<String> = subjects().into_iter().map(Subject::name).collect();
+        let mut names: Vec<String> = subjects(&SUITES).into_iter().map(Subject::name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), subjects().len());
+        assert_eq!(names.len(), subjects(&SUITES).len());
     }
 }

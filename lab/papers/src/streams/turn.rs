@@ -2,6 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
 
+use super::kernel;
 use super::relay::{INTERFACE, Wiring};
 use super::rows::{Subject, Way};
 use crate::{download, manual};
@@ -60,6 +61,17 @@ impl Ground {
                 let [near, far] = ends;
                 let outcome = measure(&self.modern, &[near?, far?], time);
                 (0..2).try_for_each(|end| self.modern.ends[end].ip(&link_route("del", end, "")))?;
+                outcome
+            }
+            Way::Kernel(protection) => {
+                let file = |end| kernel::batch(&protection.file(subject.suite, end, WIRE));
+                let set_up =
+                    |end: usize| self.modern.ends[end].ip(&(link_route("add", end, "") + &file(end)));
+                let outcome =
+                    set_up(0).and_then(|()| set_up(1)).and_then(|()| measure(&self.modern, &[], time));
+                (0..2).try_for_each(|end| {
+                    self.modern.ends[end].ip(&(kernel::FLUSH.to_owned() + &link_route("del", end, "")))
+                })?;
                 outcome
             }
         }

@@ -1,0 +1,215 @@
+//! Looks at a page of results as a browser shows it: every figure is there, and its texts can be read.
+//!
+//! The page has no script. A copy of it gets one, which measures and writes what it found into the page, and Chromium prints that page.
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Debian's package has the same name.
+const BROWSER: &str = "chromium";
+/// A screen, and the least width of a window that Chromium makes.
+const WIDTHS: [u32; 2] = [1_000, 500];
+/// Smaller letters are not legible. In CSS pixels.
+const LEAST_LETTER: f64 = 9.0;
+/// What a text's box may share with another's, or stick out by: it is as high as the highest letter of the font, and is rounded.
+const TOLERANCE: f64 = 1.5;
+/// How long it may take. A page is there after a few seconds; once in a while a browser hangs when it starts, and is started again.
+const SECONDS: &str = "40";
+const TRIES: u32 = 3;
+/// What `timeout` ends with when it had to end the program.
+const HUNG: [Option<i32>; 2] = [Some(124), Some(137)];
+
+/// Measures all figures of a page. Boxes are left, top, right and bottom, in CSS pixels of the window.
+const SCRIPT: &str = r#"<script>
+const box = element => {
+  const { left, top, right, bottom } = element.getBoundingClientRect();
+  return [left, top, right, bottom];
+};
+const text = (element, scale) => ({
+  text: element.textContent.trim(),
+  letter: parseFloat(getComputedStyle(element).fontSize) * scale,
+  box: box(element),
+});
+const figure = element => {
+  const svg = element.querySelector("svg");
+  const scale = svg ? svg.getScreenCTM().a : 1;
+  return {
+    title: element.querySelector("figcaption strong").textContent,
+    box: svg ? box(svg) : null,
+    shapes: svg ? svg.querySelectorAll("path, polyline, line, rect, circle").length : 0,
+    texts: svg ? [...svg.querySelectorAll("text")].map(element => text(element, scale)) : [],
+  };
+};
+const seen = JSON.stringify({
+  window: innerWidth,
+  page: document.documentElement.scrollWidth,
+  figures: [...document.querySelectorAll("figure")].map(figure),
+});
+const report = document.createElement("pre");
+report.id = "seen";
+report.textContent = encodeURIComponent(seen);
+document.body.append(report);
+</script>
+"#;
+
+/// Demands that a page shows so many figures, and that all are legible, in a wide window and in a narrow one. Without a browser, that is
+/// noted as left out.
+pub(crate) fn demand_legible(page: &Path, figures: usize) {
+    for width in WIDTHS {
+        match look(page, width) {
+            Ok(seen) => {
+                assert_eq!(seen["figures"].as_array().unwrap().len(), figures, "{}", page.display());
+                let faults = faults(&seen);
+                assert!(faults.is_empty(), "in a window of {width} pixels:\n{}", faults.join("\n"));
+            }
+            Err(why) => {
+                casemate_left_out::note(why);
+                return;
+            }
+        }
+    }
+}
+
+/// What is seen in a window of so many pixels. The error says that there is no browser.
+pub(crate) fn look(page: &Path, width: u32) -> Result<Value, String> {
+    let copy = page.with_extension("copy.html");
+    let html = fs::read_to_string(page).unwrap();
+    fs::write(&copy, html.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
+    let open = |attempt| {
+        // A profile belongs to one browser at a time, and one that is about to end is one.
+        let profile = page.with_extension(format!("profile-{width}-{attempt}"));
+        open(&copy, &profile, width)
+    };
+    let hung = |output: &Output| HUNG.contains(&output.status.code());
+    let mut output = open(0)?;
+    for attempt in 1..TRIES {
+        if hung(&output) {
+            output = open(attempt)?;
+        }
+    }
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    let seen = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| Some(rest.split_once("</pre>")?.0));
+    let errors = || String::from_utf8_lossy(&output.stderr).into_owned();
+    let seen = seen.unwrap_or_else(|| panic!("{BROWSER}, {}: {}{dom}", output.status, errors()));
+    let seen: Value = serde_json::from_str(&decoded(seen)).unwrap();
+    assert_eq!(seen["window"], width, "{BROWSER} makes windows of another width");
+    Ok(seen)
+}
+
+fn open(page: &Path, profile: &Path, width: u32) -> Result<Output, String> {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", SECONDS, BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]);
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.arg(format!("--window-size={width},1000")).arg("--dump-dom");
+    command.arg(format!("file://{}", page.display())).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("timeout (Debian package coreutils): {error}"))?;
+    // As timeout and shells have it: there is no such program.
+    if output.status.code() == Some(127) {
+        return Err(format!("no program {BROWSER} (Debian package {BROWSER}): figures are not looked at"));
+    }
+    Ok(output)
+}
+
+/// Undoes JavaScript's `encodeURIComponent`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            let (code, after) = after.split_at(2);
+            bytes.push(u8::from_str_radix(std::str::from_utf8(code).unwrap(), 16).unwrap());
+            rest = after;
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// What cannot be read, each in a line.
+pub(crate) fn faults(seen: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    if seen["page"].as_f64() > seen["window"].as_f64() {
+        faults.push(format!("the page is {} pixels wide", seen["page"]));
+    }
+    for figure in seen["figures"].as_array().unwrap() {
+        let title = figure["title"].as_str().unwrap();
+        faults.extend(of_figure(figure).into_iter().map(|fault| format!("{title}: {fault}")));
+    }
+    faults
+}
+
+struct Text<'s> {
+    text: &'s str,
+    letter: f64,
+    at: Area,
+}
+
+fn of_figure(figure: &Value) -> Vec<String> {
+    let Some(area) = Area::of(&figure["box"]) else { return vec!["there is no drawing".into()] };
+    if area.width() <= 0.0 || area.height() <= 0.0 {
+        return vec![format!("it has no size: {area:?}")];
+    }
+    let text = |value: &'_ Value| (value["letter"].as_f64().unwrap(), Area::of(&value["box"]).unwrap());
+    let all = figure["texts"].as_array().unwrap();
+    let texts: Vec<Text<'_>> = all
+        .iter()
+        .map(|value| {
+            let (letter, at) = text(value);
+            Text { text: value["text"].as_str().unwrap(), letter, at }
+        })
+        .collect();
+    let mut faults = Vec::new();
+    if texts.is_empty() || figure["shapes"] == 0 {
+        faults.push("nothing is drawn".into());
+    }
+    for (place, Text { text, letter, at }) in texts.iter().enumerate() {
+        if *letter < LEAST_LETTER {
+            faults.push(format!("{text:?} has letters of {letter} pixels"));
+        }
+        if at.width() <= 0.0 || at.height() <= 0.0 {
+            faults.push(format!("{text:?} is not to be seen"));
+        }
+        if !area.contains(at) {
+            faults.push(format!("{text:?} sticks out: {at:?} of {area:?}"));
+        }
+        let over = texts.iter().skip(place + 1).filter(|other| at.overlaps(&other.at));
+        faults.extend(over.map(|other| format!("{text:?} lies over {:?}", other.text)));
+    }
+    faults
+}
+
+/// Left, top, right and bottom.
+#[derive(Debug)]
+struct Area([f64; 4]);
+
+impl Area {
+    fn of(value: &Value) -> Option<Self> {
+        let numbers: Option<Vec<f64>> = value.as_array()?.iter().map(Value::as_f64).collect();
+        Some(Self(numbers?.try_into().unwrap()))
+    }
+
+    fn width(&self) -> f64 {
+        self.0[2] - self.0[0]
+    }
+
+    fn height(&self) -> f64 {
+        self.0[3] - self.0[1]
+    }
+
+    fn contains(&self, other: &Self) -> bool {
+        let ([left, top, right, bottom], [from, above, to, below]) = (self.0, other.0);
+        from >= left - TOLERANCE
+            && above >= top - TOLERANCE
+            && to <= right + TOLERANCE
+            && below <= bottom + TOLERANCE
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let ([left, top, right, bottom], [from, above, to, below]) = (self.0, other.0);
+        right.min(to) - left.max(from) > TOLERANCE && bottom.min(below) - top.max(above) > TOLERANCE
+    }
+}
