@@ -16,6 +16,9 @@ const RUSTC: &str = "/usr/bin/rustc";
 /// Of which Debian has the standard library for other processors.
 const LIBRARY: &str = "libstd-rust-web-dev";
 
+/// Makes ready what is needed, given this machine's program and a place for files, and answers the command that runs the program there.
+type Prepare = fn(&Path, &Path) -> Result<String>;
+
 /// What both need.
 const EMULATORS: &[Package] = &[Package::new("qemu-user", "qemu-x86_64")];
 /// What building for ARM needs. The library has to be of the compiler's version.
@@ -31,7 +34,7 @@ pub(super) fn machines(own: &Path, fetch: bool) -> Result<Vec<String>> {
     if fetch {
         packages::install_groups(&[EMULATORS, CROSS])?;
     }
-    let all: [(&str, fn(&Path, &Path) -> Result<String>); 2] =
+    let all: [(&str, Prepare); 2] =
         [("x86-64 without AES instructions", without_aes), ("ARM Cortex-A72", cortex_a72)];
     let place = metadata::target_directory()?.join("emulated");
     let mut found = Vec::new();
