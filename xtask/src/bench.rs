@@ -1,5 +1,6 @@
 //! Benchmarks: runs the programs of verify/bench in release mode.
 
+mod emulated;
 mod peers;
 
 use crate::failure::{Failure, Result};
@@ -19,6 +20,9 @@ many: 10,000 tunnels between two gateways beside one: throughput and memory (as 
 --seconds N, --json.
 soak: full load for minutes while keys change every few seconds: packets lost, memory (as root). Options there: --minutes N,
 --rekey SECONDS, --suite WORDS, --json.
+advise: whether `casemate advise` is right: its first suite against end-to-end measurements, here (`--thorough`), on an x86-64
+processor without AES instructions and on ARM, both under QEMU (as root; docs/manual/advise.md). With --fetch, what it needs is
+installed first. Options there: --rounds N, --seconds N, --json.
 handshakes: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then `casemate run` and
 Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N, --count N, --sas N,
 --quick, --json.
@@ -35,6 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         Some(("many", rest)) => program("many", &["casemate"], rest),
         Some(("soak", rest)) => program("soak", &["casemate"], rest),
         Some(("handshakes", rest)) => program("handshakes", &["casemate"], rest),
+        Some(("advise", rest)) => advise(rest),
         Some(("lwip", [])) => costs_of_lwip(),
         Some(("stack", [])) => stack(),
         Some((name @ ("lwip" | "stack"), _)) => {
@@ -70,6 +75,16 @@ fn tunnels(arguments: &[String]) -> Result {
     }
     let place = ["--peers".to_owned(), peers.join("bin").display().to_string()];
     program("tunnels", &["casemate", "forwarder"], &[&place[..], &rest].concat())
+}
+
+fn advise(arguments: &[String]) -> Result {
+    let (fetch, rest): (Vec<String>, Vec<String>) =
+        arguments.iter().cloned().partition(|argument| argument == "--fetch");
+    build(&["advice", "casemate"])?;
+    let machines = emulated::machines(&built("casemate")?, !fetch.is_empty())?;
+    let machines = machines.into_iter().flat_map(|machine| ["--machine".to_owned(), machine]);
+    let arguments: Vec<String> = machines.chain(rest).collect();
+    program("advice", &["casemate"], &arguments)
 }
 
 /// The benchmark of calls for a second, as a test.

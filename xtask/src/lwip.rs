@@ -85,7 +85,7 @@ fn mirror() -> Result<String> {
 }
 
 /// apt-get with lists of its own, so that neither the machine's sources nor its privileges matter.
-fn apt(work: &Path) -> std::process::Command {
+pub(crate) fn apt(work: &Path) -> std::process::Command {
     let mut command = shell::command("apt-get");
     command.current_dir(work).arg("-q");
     for (option, value) in [

@@ -72,7 +72,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        arguments: "[tunnels [--fetch] | handshakes | lwip | stack] [OPTIONS] [FILTER...]",
+        arguments: "[tunnels [--fetch] | advise [--fetch] | handshakes | lwip | stack] [OPTIONS] [FILTER...]",
         about: bench::ABOUT,
         run: bench::run,
     },

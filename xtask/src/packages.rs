@@ -11,6 +11,13 @@ pub(crate) struct Package {
     program: &'static str,
 }
 
+impl Package {
+    /// That brings this program, or this file.
+    pub(crate) const fn new(name: &'static str, program: &'static str) -> Self {
+        Self { name, program }
+    }
+}
+
 /// What every test of `casemate run` needs, the matrices (verify/interop) among them.
 pub(crate) const NETWORK: &[Package] =
     &[Package { name: "nftables", program: "nft" }, Package { name: "iproute2", program: "ip" }];
@@ -105,7 +112,12 @@ pub(crate) fn install() -> std::result::Result<(), String> {
 
 /// Installs what is missing of what `cargo xtask bench tunnels` needs.
 pub(crate) fn install_for_tunnels() -> Result {
-    let absent = absent(&[NETWORK, STRONGSWAN, TUNNELS]);
+    install_groups(&[NETWORK, STRONGSWAN, TUNNELS])
+}
+
+/// Installs what is missing of these packages.
+pub(crate) fn install_groups(groups: &[&[Package]]) -> Result {
+    let absent = absent(groups);
     if absent.is_empty() {
         return Ok(());
     }

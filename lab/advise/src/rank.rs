@@ -39,6 +39,13 @@ pub struct Place {
     pub behind: f64,
     /// Whether its number cannot be told from that of the best one of its group, so that a rule decided.
     pub is_tied: bool,
+    /// Which group that is, counted from 0.
+    pub group: usize,
+}
+
+/// Those that nothing is shown to be better than: the first, and all that tie with it.
+pub fn leaders(places: &[Place]) -> impl Iterator<Item = &Place> {
+    places.iter().take_while(|place| place.group == 0)
 }
 
 impl Spot {
@@ -92,12 +99,14 @@ pub fn rank(mut spots: Vec<Spot>, goal: Goal) -> Vec<Place> {
         same_class && same
     };
     let mut places: Vec<Place> = Vec::new();
+    let mut number = 0_usize;
     while let Some(best) = spots.first().cloned() {
         let end = spots.iter().position(|spot| !ties(spot, &best)).unwrap_or(spots.len());
         let mut group: Vec<Spot> = spots.drain(..end.max(1)).collect();
         group.sort_by(Spot::by_rule);
         let is_tied = group.len() > 1;
-        places.extend(group.into_iter().map(|spot| Place { spot, behind: 0.0, is_tied }));
+        places.extend(group.into_iter().map(|spot| Place { spot, behind: 0.0, is_tied, group: number }));
+        number = number.wrapping_add(1);
     }
     let first = places.first().map_or(f64::NAN, |place| place.spot.median);
     for place in &mut places {

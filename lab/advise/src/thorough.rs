@@ -3,7 +3,7 @@
 //! What is measured here has everything in it that the quick measurement leaves out: system calls, copies, queues, wake-ups.
 
 use crate::goal::{Goal, Mix};
-use crate::rank::{Place, Spot, rank};
+use crate::rank::{Place, Spot, leaders, rank};
 use crate::settings::Settings;
 use crate::suites::{family, spelling};
 use casemate_crypto::EspSuite;
@@ -67,7 +67,7 @@ pub struct Thorough {
     pub contenders: Vec<Contender>,
     /// Their ranking by the goal.
     pub places: Vec<Place>,
-    /// Whether the first of the quick ranking is first here too.
+    /// Whether nothing is better here than the first of the quick ranking.
     pub agrees: bool,
 }
 
@@ -173,8 +173,8 @@ impl Thorough {
             })
         };
         let places = rank(spots.iter().zip(&contenders).filter_map(again).collect(), goal);
-        let (quick, slow) = (spots.first(), places.first());
-        let agrees = quick.zip(slow).is_some_and(|(quick, slow)| quick.suite == slow.spot.suite);
+        let is_quick = |place: &Place| spots.first().is_some_and(|quick| quick.suite == place.spot.suite);
+        let agrees = leaders(&places).any(is_quick);
         Self { contenders, places, agrees }
     }
 
@@ -185,11 +185,14 @@ impl Thorough {
 
     /// Whether the two measurements agree, in one sentence.
     pub fn verdict(&self) -> String {
-        let first = self.places.first().map(|place| place.spot.suite.to_string()).unwrap_or_default();
+        let name = |suite: Option<EspSuite>| suite.map(|suite| suite.to_string()).unwrap_or_default();
+        let first = name(self.places.first().map(|place| place.spot.suite));
+        // The contenders stand in the order of the quick ranking.
+        let quick = name(self.contenders.first().map(|contender| contender.suite));
         match (self.agrees, self.places.first().is_some_and(|place| place.is_tied)) {
             (true, false) => format!("{first} is first end to end as well."),
             (true, true) => format!(
-                "{first} is first end to end as well, where it ties: what else a packet costs hides the difference."
+                "{quick} is first end to end as well, where it ties: what else a packet costs hides the difference."
             ),
             (false, _) => format!("End to end {first} is first, and not the first of the quick ranking."),
         }

@@ -71,7 +71,7 @@ fn profile(profile: &Profile) -> Value {
 }
 
 fn place(place: &Place) -> Value {
-    let Place { spot, behind, is_tied } = place;
+    let Place { spot, behind, is_tied, .. } = place;
     json!({
         "suite": spot.suite.to_string(),
         "proposal": crate::suites::spelling(spot.suite),

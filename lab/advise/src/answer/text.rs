@@ -44,7 +44,7 @@ impl Answer {
     fn write_ranking(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "\nRanking by {}: median (least-most)", self.goal.unit())?;
         for (rank, place) in self.places.iter().enumerate() {
-            let Place { spot, behind, is_tied } = place;
+            let Place { spot, behind, is_tied, .. } = place;
             let number = Spread::of(spot.scores.iter().copied())
                 .map_or_else(String::new, |spread| spread.text(digits(spread.median)));
             let tie = if *is_tied { ", tie" } else { "" };

@@ -46,3 +46,22 @@ fn two_measurements_agree_or_not() {
     let same = of(Goal::Latency, [200.0; 3], [100.0; 3]);
     assert!(same.agrees && same.verdict().contains("ties"), "{}", same.verdict());
 }
+
+/// Where a rule decides between suites that tie, it does not matter which of them it puts first.
+#[test]
+fn who_ties_with_the_first_is_as_good() {
+    let spots = [spot(CHACHA, 1.0), spot(gcm(16), 2.0)];
+    let of = |of_gcm| {
+        let contenders = vec![contender(CHACHA, [200.0; 3]), contender(gcm(16), of_gcm)];
+        Thorough::of(contenders, &spots, Goal::Throughput)
+    };
+    let tied = of([199.0; 3]);
+    assert_eq!(tied.places[0].spot.suite, gcm(16), "the stronger level");
+    assert!(
+        tied.agrees
+            && tied
+                .verdict()
+                .starts_with("ENCR_CHACHA20_POLY1305 is first end to end as well, where it ties")
+    );
+    assert!(!of([300.0; 3]).agrees);
+}
