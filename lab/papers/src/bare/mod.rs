@@ -1,10 +1,13 @@
-//! `bare`: what ESP costs a packet, operation by operation (Kazemi, Wijesinha and Karne's bare PC).
+//! `bare`: what IPsec costs on a machine without an operating system, and beside Linux (Kazemi, Wijesinha and Karne's bare PC).
 
+mod ike;
+mod lan;
 mod load;
 mod outcome;
+mod page;
 mod subject;
 
-use crate::{Context, Experiment, Step};
+use crate::{Context, Experiment, Need, Step};
 use casemate_measure::harness::{Effort, Load, measure};
 use casemate_report::{Paper, Part};
 use casemate_stage::{Error, Result};
@@ -17,9 +20,19 @@ pub static BARE: Experiment = Experiment {
     paper,
     summary: "What ESP costs a packet of 64 to 1,024 bytes of payload, inbound and outbound, in transport and in tunnel mode: the whole, the \
               MAC alone, the cipher alone, and what is left for look-up, replay protection, padding and headers. With a straight line through each. \
-              The data path runs in memory, without an operating system's network, as it does on a machine that has none.",
-    steps: &[Step { title: "ESP in memory", needs: &[], share: 1, run }],
+              The data path runs in memory, without an operating system's network, as it does on a machine that has none. What the messages of IKEv2 cost with \
+              each key exchange group. Ping and a page over HTTP, from a machine without an operating system and from Linux, plain and with ESP.",
+    steps: &[
+        Step { title: "ESP in memory", needs: &[], share: 1, run },
+        Step { title: "IKE in memory", needs: &[], share: 2, run: ike::run },
+        Step { title: "ping and HTTP", needs: &[Need::Namespaces, Need::Tun], share: 3, run: lan::run },
+    ],
 };
+
+/// Serves the page of the paper's size over HTTP at port 80, until the process ends: what stands for Linux beside the firmware.
+pub fn serve_page() -> Result<()> {
+    page::serve()
+}
 
 fn paper() -> Paper {
     Paper {

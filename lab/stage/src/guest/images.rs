@@ -27,7 +27,7 @@ impl Images {
     /// Builds the images in `cache`, unless they are there and fresh, with the kernel below `root`.
     pub fn build(root: &Path, cache: &Path, content: &Content) -> Result<Self> {
         fs::create_dir_all(cache).map_err(Error::in_front(cache.display()))?;
-        let version = only_entry(&root.join("lib/modules"))?;
+        let version = version(root)?;
         let images =
             Self { kernel: root.join(format!("boot/vmlinuz-{version}")), initrd: cache.join(&content.name) };
         let busybox = content::state(Path::new(BUSYBOX))?;
@@ -65,9 +65,12 @@ fn archive(root: &Path, version: &str, content: &Content) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-fn only_entry(directory: &Path) -> Result<String> {
-    let mut entries = fs::read_dir(directory).map_err(Error::in_front(directory.display()))?;
-    let entry = entries.next().and_then(std::result::Result::ok);
-    let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    name.ok_or_else(|| Error::new(format!("{} is empty", directory.display())))
+/// Of the kernel below `root` that has modules there; any, if there are several.
+fn version(root: &Path) -> Result<String> {
+    let modules = root.join("lib/modules");
+    let entries = fs::read_dir(&modules).map_err(Error::in_front(modules.display()))?;
+    let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let found = names.find(|name| root.join(format!("boot/vmlinuz-{name}")).is_file());
+    let missing = || Error::new(format!("{}: no kernel boot/vmlinuz-* with its lib/modules", root.display()));
+    found.ok_or_else(missing)
 }

@@ -45,7 +45,10 @@ pub(super) struct Module {
 
 /// Every module of the kernel `version` unpacked below `root`, and these, each after those that it needs.
 pub(super) fn in_order(root: &Path, version: &str, more: &[String]) -> Result<Vec<Module>> {
-    run(Command::new("/sbin/depmod").arg("-b").arg(root).arg(version))?;
+    // A kernel that is installed has it; a package that was only unpacked has not.
+    if !root.join("lib/modules").join(version).join("modules.dep").exists() {
+        run(Command::new("/sbin/depmod").arg("-b").arg(root).arg(version))?;
+    }
     let mut paths: Vec<String> = Vec::new();
     for name in WANTED.iter().copied().chain(more.iter().map(String::as_str)) {
         let mut command = Command::new("/sbin/modprobe");
