@@ -23,8 +23,10 @@ Examples:
   casemate lab run streams --json | jq '.parts[].findings[] | select(.agreement == \"differs\")'
 
 The full form of an experiment takes up to five minutes, the short form up to 45 seconds. What this machine cannot do is left out, and
-said to be, and the rest is done. `bare` boots two machines under QEMU if the environment says where they are: CASEMATE_FIRMWARE names the image
-that `cargo xtask firmware` builds, CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of a Linux kernel. Let nothing else run meanwhile: the page says when the machine was noisy.
+said to be, and the rest is done. Let nothing else run meanwhile: the page says when the machine was noisy.
+
+`bare` boots two machines under QEMU if the environment says where they are: CASEMATE_FIRMWARE names the image that `cargo xtask firmware`
+builds, CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of a Linux kernel.
 
 Exit status: 0 done, also where something was missing; 1 something that was tried went wrong.";
 

@@ -55,6 +55,11 @@ fn run(context: &Context) -> Result<Vec<Part>> {
     Ok(outcome::parts(&subjects, &measure(&mut loads, effort), effort))
 }
 
+/// In microseconds, to the tenth: clocks say no more.
+fn micros(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 10.0
+}
+
 /// A turn is done twice, once unmeasured. Many short turns rather than few long ones: what disturbs them, disturbs few of them. The full
 /// form takes less than a minute.
 const fn effort(quick: bool) -> Effort {

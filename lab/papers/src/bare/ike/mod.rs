@@ -3,6 +3,7 @@
 mod handshake;
 mod outcome;
 
+use super::micros;
 use crate::Context;
 use casemate_crypto::{KexMethod, Provider, Providers};
 use casemate_linux::rng::SystemRng;
@@ -13,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// How many handshakes of each kind are measured: as many as there is time for, within these bounds.
-const ROUNDS: RangeInclusive<usize> = 3..=101;
+const ROUNDS: RangeInclusive<usize> = 1..=101;
 /// A handshake that takes so long does not notice where the caches were before.
 const LONG: Duration = Duration::from_millis(10);
 /// What part of the step's time the rounds may take.
@@ -111,11 +112,6 @@ impl Cost {
         }
         Ok(())
     }
-}
-
-/// To the tenth of a microsecond: clocks say no more.
-fn micros(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e7).round() / 10.0
 }
 
 #[cfg(test)]

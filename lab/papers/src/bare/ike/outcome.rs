@@ -17,10 +17,9 @@ pub(super) fn part(costs: &[Cost]) -> Part {
     Part {
         title: "IKEv2 message processing time".into(),
         text: format!(
-            "Both sides in memory, without sockets: {} and {} between engines of which each is new, with a pre-shared key, AES-128-CBC, HMAC-SHA1-96 and PRF-HMAC-SHA1 as in \
+            "Both sides in memory, without sockets: IKE_SA_INIT and IKE_AUTH between engines of which each is new, with a pre-shared key, AES-128-CBC, HMAC-SHA1-96 and PRF-HMAC-SHA1 as in \
              the paper, and one Child SA. {rounds} handshakes of each kind, in turns; medians. {EXTENT} The paper's figure has no numbers in its text, so that shapes are compared \
              and not heights; which of its groups it measured is not said.",
-            "IKE_SA_INIT", "IKE_AUTH",
         ),
         figures: providers(costs).into_iter().map(|provider| figure(costs, provider)).collect(),
         tables: vec![table(costs)],

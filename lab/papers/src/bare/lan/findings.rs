@@ -102,7 +102,7 @@ fn measured_of(measured: &Measured) -> Vec<Kind> {
 }
 
 /// Such as `firmware, emulated: 1.80 times (1.60-2.00)`.
-fn text((name, ratio): (impl std::fmt::Display, Spread)) -> (String, Spread) {
+fn text(name: &str, ratio: Spread) -> (String, Spread) {
     (format!("{name}: {} times", ratio.text(2)), ratio)
 }
 
@@ -116,7 +116,7 @@ fn doubles(measured: &Measured) -> Option<Finding> {
     let pairs = measured_of(measured).into_iter().flat_map(|kind| ESP.map(|esp| (kind, esp)));
     let ratios = pairs.filter_map(|(kind, esp)| {
         let ratio = measured.ratio((kind, esp), (kind, Protection::None), &sizes(measured))?;
-        Some(text((format!("{}, {esp}", kind.name()), ratio)))
+        Some(text(&format!("{}, {esp}", kind.name()), ratio))
     });
     judged(&DOUBLES, ratios.collect(), |ratio| ratio > 2.0)
 }
@@ -124,7 +124,7 @@ fn doubles(measured: &Measured) -> Option<Finding> {
 fn modes_alike(measured: &Measured, claim: &Claim, quantities: &[Quantity]) -> Option<Finding> {
     let ratios = measured_of(measured).into_iter().filter_map(|kind| {
         let ratio = measured.ratio((kind, Protection::Tunnel), (kind, Protection::Transport), quantities)?;
-        Some(text((format!("tunnel over transport, {}", kind.name()), ratio)))
+        Some(text(&format!("tunnel over transport, {}", kind.name()), ratio))
     });
     judged(claim, ratios.collect(), |ratio| (1.0 / SAME..=SAME).contains(&ratio))
 }
@@ -159,7 +159,7 @@ fn beside_linux(
 ) -> Option<Finding> {
     let ratios = PAPERS.into_iter().filter_map(|protection| {
         let ratio = measured.ratio((Kind::Firmware, protection), (Kind::Guest, protection), quantities)?;
-        Some(text((format!("firmware over Linux, {protection}"), ratio)))
+        Some(text(&format!("firmware over Linux, {protection}"), ratio))
     });
     judged(claim, ratios.collect(), holds)
         .or_else(|| Some(claim.not_measured("firmware and emulated Linux were not both there")))

@@ -1,6 +1,6 @@
 //! Takes the times of all servers in turns.
 
-use super::super::page;
+use super::super::{micros, page};
 use super::echo::Pinger;
 use super::protection::{ALL, Protection};
 use super::server::{Kind, Server};
@@ -198,9 +198,4 @@ fn all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>)>> {
 fn address(protection: Protection) -> Result<Ipv4Addr> {
     let text = protection.server();
     text.parse().map_err(Error::in_front(&text))
-}
-
-/// To the tenth of a microsecond: clocks say no more.
-fn micros(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e7).round() / 10.0
 }
