@@ -43,7 +43,7 @@ const DOUBLES: Claim = Claim {
     what: "ping: IPsec more than doubles the response time",
     paper: "by more than 100 % in all cases",
     why: "Part of what IPsec adds is the client's: packets go from its kernel to its gateway, a program, and back. Linux on this machine shows what two such gateways add; \
-          the rest is ESP on the emulated machine. In 2009 it was ciphers without instructions of the processor.",
+          the rest is ESP on the emulated machine.",
 };
 const PING_MODES: Claim = Claim {
     what: "ping: transport and tunnel mode take the same",
