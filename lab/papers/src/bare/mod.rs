@@ -8,7 +8,7 @@ mod page;
 mod subject;
 
 use crate::{Context, Experiment, Need, Step};
-use casemate_measure::harness::{Effort, Load, measure};
+use casemate_measure::harness::{Effort, Load, measure_within};
 use casemate_report::{Paper, Part};
 use casemate_stage::{Error, Result};
 use std::time::Duration;
@@ -51,8 +51,10 @@ fn run(context: &Context) -> Result<Vec<Part>> {
     let mut loads: Vec<Box<dyn Load>> = made.collect::<Result<_>>()?;
     context.progress.expect(1);
     context.progress.next(&format!("{} costs, in turns", loads.len()));
-    let effort = effort(context.quick);
-    Ok(outcome::parts(&subjects, &measure(&mut loads, effort), effort))
+    let Effort { rounds, turn } = effort(context.quick);
+    let series = measure_within(&mut loads, turn, context.time, LEAST_ROUNDS..=rounds, |_| {});
+    let rounds = series.first().map_or(0, |series| series.samples().len());
+    Ok(outcome::parts(&subjects, &series, Effort { rounds, turn }))
 }
 
 /// In microseconds, to the tenth: clocks say no more.
@@ -60,8 +62,11 @@ fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e7).round() / 10.0
 }
 
-/// A turn is done twice, once unmeasured. Many short turns rather than few long ones: what disturbs them, disturbs few of them. The full
-/// form takes less than a minute.
+/// So many rounds on a machine that is too busy for all of them.
+const LEAST_ROUNDS: usize = 5;
+
+/// The most rounds. A turn is done twice, once unmeasured. Many short turns rather than few long ones: what disturbs them, disturbs few
+/// of them. The full form takes less than a minute.
 const fn effort(quick: bool) -> Effort {
     let (rounds, microseconds) = if quick { (25, 300) } else { (101, 800) };
     Effort { rounds, turn: Duration::from_micros(microseconds) }
