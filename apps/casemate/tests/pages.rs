@@ -1,33 +1,11 @@
-//! Pages of results in a browser: what is drawn can be read, and what cannot is noticed.
+//! Pages of results in a browser: what cannot be read is noticed. The pages themselves are looked at where their experiments are tested.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 mod common;
 
-use casemate_lab::{Order, Progress, find, run};
-use casemate_report::file;
 use common::Scratch;
-use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
-
-/// The one experiment that needs nothing. Pages of the others are looked at where these are tested.
-#[test]
-fn figures_of_bare_are_legible() {
-    let scratch = Scratch::new("page-bare");
-    let order = Order {
-        quick: true,
-        time: Duration::from_secs(60),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: scratch.file("."),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(find("bare").unwrap(), &order);
-    file::write(&record, &scratch.file(".")).unwrap();
-    let page = file::write_page(&scratch.file(".")).unwrap();
-    browser::demand_legible(&page, 2);
-}
 
 /// The one that looks must not be blind.
 #[test]

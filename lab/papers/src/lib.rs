@@ -18,6 +18,7 @@ mod progress;
 mod run;
 pub mod streams;
 mod summary;
+mod verdict;
 pub mod voice;
 
 pub use clock::utc;

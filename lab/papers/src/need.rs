@@ -2,8 +2,10 @@
 
 use casemate_stage::governor::Governors;
 use casemate_stage::{Netns, is_root};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Something that not every machine has.
@@ -17,9 +19,33 @@ pub enum Need {
     Governor,
     /// A program in the PATH, and the Debian package that it comes from.
     Program(&'static str, &'static str),
+    /// The image of the machine without an operating system, which `CASEMATE_FIRMWARE` names.
+    Firmware,
+    /// A Linux kernel for a guest and its modules, below the directory that `CASEMATE_GUEST_KERNEL` names, in `boot` and `lib/modules`.
+    GuestKernel,
 }
 
+/// What the environment has to say where something is.
+const FIRMWARE: &str = "CASEMATE_FIRMWARE";
+const GUEST_KERNEL: &str = "CASEMATE_GUEST_KERNEL";
+
 impl Need {
+    /// QEMU for this kind of processor, on which firmware and guest run.
+    pub const QEMU: Self = Self::Program("qemu-system-x86_64", "qemu-system-x86");
+    /// What a guest has for programs.
+    pub const BUSYBOX: Self = Self::Program("/bin/busybox", "busybox-static");
+    /// What knows which modules a kernel needs.
+    pub const MODPROBE: Self = Self::Program("/sbin/modprobe", "kmod");
+
+    /// The file or directory that the environment names.
+    pub fn path(self) -> Option<PathBuf> {
+        match self {
+            Self::Firmware => std::env::var_os(FIRMWARE).map(Into::into),
+            Self::GuestKernel => std::env::var_os(GUEST_KERNEL).map(Into::into),
+            _ => None,
+        }
+    }
+
     /// What is missing here, in a line; `None` if nothing is.
     pub fn missing(self) -> Option<String> {
         match self {
@@ -35,6 +61,10 @@ impl Need {
                     Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
                 started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
             }
+            Self::Firmware => no_file(FIRMWARE, self.path(), "the image that `cargo xtask firmware` builds"),
+            Self::GuestKernel => {
+                no_file(GUEST_KERNEL, self.path(), "a directory with boot/vmlinuz-* and lib/modules")
+            }
         }
     }
 }
@@ -46,8 +76,19 @@ impl fmt::Display for Need {
             Self::Tun => f.write_str("TUN interfaces"),
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
+            Self::Firmware => f.write_str(FIRMWARE),
+            Self::GuestKernel => f.write_str(GUEST_KERNEL),
         }
     }
+}
+
+/// What is wrong with a path that the environment was to name.
+fn no_file(variable: &str, path: Option<PathBuf>, expected: &str) -> Option<String> {
+    let Some(path) = path.filter(|path| path.as_os_str() != OsStr::new("")) else {
+        return Some(format!("the environment has no {variable}: {expected}"));
+    };
+    let there = std::fs::metadata(&path).err();
+    there.map(|error| format!("{variable}: {}: {error}; expected was {expected}", path.display()))
 }
 
 #[cfg(test)]
@@ -59,5 +100,14 @@ mod tests {
         let missing = Need::Program("no-such-program", "no-package").missing().unwrap();
         assert!(missing.contains("no-such-program (Debian package no-package)"), "{missing}");
         assert_eq!(Need::Program("sh", "dash").missing(), None);
+    }
+
+    #[test]
+    fn a_path_of_the_environment_is_named_with_what_was_expected() {
+        let missing = no_file(FIRMWARE, None, "an image").unwrap();
+        assert_eq!(missing, "the environment has no CASEMATE_FIRMWARE: an image");
+        let missing = no_file(FIRMWARE, Some("/no/such/file".into()), "an image").unwrap();
+        assert!(missing.starts_with("CASEMATE_FIRMWARE: /no/such/file: "), "{missing}");
+        assert_eq!(no_file(FIRMWARE, Some("/".into()), "an image"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The guest boots, runs scripts, ends those that hang, and is gone afterwards.
 
-use casemate_interop::{Content, Guest, Images, Netns, NetworkSpec};
+use casemate_interop::{Guest, Netns, NetworkSpec, build_images, with_probe};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,7 @@ fn a_guest_boots_and_runs_scripts() {
         return;
     };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
-    let images =
-        Images::build(&cache, &Content::new(Path::new(env!("CARGO_BIN_EXE_probe"))).unwrap()).unwrap();
+    let images = build_images(&cache, &with_probe(Path::new(env!("CARGO_BIN_EXE_probe"))).unwrap()).unwrap();
     netns.ip("tuntap add dev tap0 mode tap\nlink set tap0 up\naddr add 10.9.0.1/24 dev tap0\n").unwrap();
     let console = cache.join(format!("console.{}", std::process::id()));
     let spec = NetworkSpec { netns: &netns, tap: "tap0", mac: "52:54:00:09:00:02" };

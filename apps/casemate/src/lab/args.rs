@@ -25,6 +25,9 @@ Examples:
 The full form of an experiment takes up to five minutes, the short form up to 45 seconds. What this machine cannot do is left out, and
 said to be, and the rest is done. Let nothing else run meanwhile: the page says when the machine was noisy.
 
+`bare` boots two machines under QEMU if the environment says where they are: CASEMATE_FIRMWARE names the image that `cargo xtask firmware`
+builds, CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of a Linux kernel.
+
 Exit status: 0 done, also where something was missing; 1 something that was tried went wrong.";
 
 /// Arguments of `lab`.
@@ -48,6 +51,9 @@ pub enum LabCommand {
     /// What `streams` starts in its network namespaces.
     #[command(hide = true)]
     Relay(RelayArgs),
+    /// The web server that `bare` starts for Linux.
+    #[command(hide = true)]
+    Page,
 }
 
 /// Arguments of `lab list`.

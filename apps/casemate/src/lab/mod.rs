@@ -25,6 +25,7 @@ pub fn lab(args: &LabArgs) -> Result<(), Failure> {
         LabCommand::Run(args) => run(args),
         LabCommand::Report(args) => report(args),
         LabCommand::Relay(args) => relay::relay(args),
+        LabCommand::Page => casemate_lab::bare::serve_page().map_err(Failure::failed),
     }
 }
 

@@ -241,7 +241,7 @@ impl Costs<'_> {
     }
 }
 
-fn finding(what: &str, paper: &str, ours: String, agrees: bool, why: &str) -> Finding {
+pub(super) fn finding(what: &str, paper: &str, ours: String, agrees: bool, why: &str) -> Finding {
     Finding {
         what: what.into(),
         paper: paper.into(),

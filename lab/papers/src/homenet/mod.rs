@@ -13,7 +13,6 @@ mod plot;
 mod setting;
 mod sweep;
 mod tls;
-mod verdict;
 
 use crate::{Experiment, Need, Step};
 use casemate_report::Paper;

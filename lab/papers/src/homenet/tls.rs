@@ -4,7 +4,7 @@ use super::ground::{Ground, cannot_hide_aes};
 use super::plot::{Line, Words, costs, figures};
 use super::setting::{Aes, Form, Mode, Setting};
 use super::sweep::{Quantity, Sweep, few_mtus};
-use super::verdict::verdict;
+use crate::verdict::verdict;
 use crate::Context;
 use casemate_measure::spread::Spread;
 use casemate_report::{Agreement, Finding, LeftOut, Part};

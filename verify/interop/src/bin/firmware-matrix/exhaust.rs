@@ -4,7 +4,7 @@ use crate::case::{Case, Family, Keys, Machine, Mode, Suite, With};
 use crate::peer::{Casemate, Peer};
 use crate::run::{LIMIT, Places, TAP, ask, explain};
 use crate::wire::{asks_for_cookie, first_messages};
-use casemate_interop::{Background, Error, Firmware, FirmwareSpec, Netns, Result, run};
+use casemate_interop::{Background, Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Netns, Result, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -91,7 +91,9 @@ impl Hardship {
         peer.start(&case, &directory)?;
         let words = case.firmware_file() + self.words;
         let (image, machine) = (&places.image, machine.name());
-        let spec = FirmwareSpec { image, machine, tap: TAP, words: &words, directory: &directory };
+        let (mac, captures) = (FIRMWARE_MAC, true);
+        let spec =
+            FirmwareSpec { image, machine, tap: TAP, mac, captures, words: &words, directory: &directory };
         let firmware = Firmware::boot_with(peer.netns(), spec, self.options)?;
         let mut bench = Bench { case, peer, firmware, places, directory };
         let said = bench.bear(self.inflict);

@@ -4,7 +4,7 @@ use crate::case::{Case, Family};
 use crate::gateway::Gateway;
 use crate::run::{LIMIT, Places, TAP};
 use casemate_interop::{
-    Content, Error, Guest, Images, Netns, NetworkSpec, Output, Result, moved_counters, run,
+    Error, Guest, Netns, NetworkSpec, Output, Result, build_images, moved_counters, run, with_probe,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ impl Kernel {
             ));
         }
         netns.ip(&lines)?;
-        let images = Images::build(&places.images, &Content::new(&places.probe)?)?;
+        let images = build_images(&places.images, &with_probe(&places.probe)?)?;
         let network = NetworkSpec { netns: &netns, tap: GUEST_TAP, mac: GUEST_MAC };
         let mut guest = Guest::boot(&images, network, &places.directory.join("guest"))?;
         let addresses = address(Family::V4, "eth0") + &address(Family::V6, "eth0");

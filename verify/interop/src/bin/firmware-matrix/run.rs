@@ -3,7 +3,7 @@
 use crate::case::{Case, With};
 use crate::peer::{Casemate, Kernel, Peer};
 use crate::wire::Wire;
-use casemate_interop::{Error, Firmware, FirmwareSpec, Result};
+use casemate_interop::{Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Result};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,8 @@ fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome>
         image: &places.image,
         machine: case.machine.name(),
         tap: TAP,
+        mac: FIRMWARE_MAC,
+        captures: true,
         words: &case.firmware_file(),
         directory: &directory,
     };

@@ -17,7 +17,7 @@ mod xfrm;
 
 use crate::casemate::Casemate;
 use case::Case;
-use casemate_interop::{Content, Error, Images, Netns, Output, Result};
+use casemate_interop::{Error, Images, Netns, Output, Result, build_images, with_probe};
 use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
@@ -60,7 +60,7 @@ fn start(options: &Options) -> Result<bool> {
     if cases.is_empty() {
         return Err(Error::new("no case has such a name (--list prints them)"));
     }
-    let images = Images::build(&options.directory, &Content::new(&options.probe)?)?;
+    let images = build_images(&options.directory, &with_probe(&options.probe)?)?;
     let run = match &options.our_side {
         OurSide::Casemate(program) => {
             let netns = link::to_namespace()?;

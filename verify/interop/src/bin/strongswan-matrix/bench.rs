@@ -13,7 +13,7 @@ use crate::pki::Pki;
 use crate::place::{Guests, Host, InNamespace, OnQemu, OnTap, Place};
 use crate::side::Side;
 use crate::strongswan::{Esp, Programs, StrongSwan};
-use casemate_interop::{Content, Error, Images, Netns, Result};
+use casemate_interop::{Error, Images, Netns, Result, build_images, with_probe};
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -145,8 +145,8 @@ impl<'o> Bench<'o> {
 
 /// A guest's kernel and initramfs, with strongSwan's programs.
 fn images(options: &Options) -> Result<Images> {
-    let content = Content::new(&options.probe)?.with("strongswan", Programs::for_guest());
-    Images::build(&options.cache, &content)
+    let content = with_probe(&options.probe)?.with("strongswan", Programs::for_guest());
+    build_images(&options.cache, &content)
 }
 
 impl Drop for Bench<'_> {

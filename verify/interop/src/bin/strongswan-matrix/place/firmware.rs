@@ -6,7 +6,7 @@ use crate::path::interface;
 use crate::plan::Plan;
 use crate::side::Side;
 use crate::xfrm::Xfrm;
-use casemate_interop::{Error, Firmware, FirmwareSpec, Netns, Output, Result};
+use casemate_interop::{Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Netns, Output, Result};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ impl OnQemu {
         fs::create_dir_all(&self.directory).map_err(Error::in_front(self.directory.display()))?;
         let tap = interface(self.side);
         let (image, words, directory): (&Path, _, _) = (&self.image, &self.words, &self.directory);
-        let spec = FirmwareSpec { image, machine: "pc", tap, words, directory };
+        let spec =
+            FirmwareSpec { image, machine: "pc", tap, mac: FIRMWARE_MAC, captures: true, words, directory };
         let mut firmware = Firmware::boot(router, spec)?;
         firmware.wait_until_ready()?;
         *self.running.borrow_mut() = Some(firmware);

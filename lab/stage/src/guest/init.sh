@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The guest's first process: devices, modules, network settings, then `probe serve` takes scripts from the host.
+# The guest's first process: devices, modules, network settings, then the agent.
 export PATH=/bin:/sbin
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
@@ -34,4 +34,4 @@ echo pfifo_fast >/proc/sys/net/core/default_qdisc
 /sbin/ip link set eth0 addrgenmode none
 /sbin/ip link set eth0 up
 
-exec probe serve /dev/vport*p1
+exec /agent

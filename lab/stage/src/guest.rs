@@ -1,17 +1,15 @@
-//! The guest: a Linux kernel under QEMU that runs the scripts it is given.
+//! The guest: a Linux kernel under QEMU with an agent in it, a program that is told what to do or knows it.
 //!
-//! TCG only (no KVM), machine `pc`, the whole system in an initramfs; up in some three seconds. Scripts and their output go
-//! through a virtio serial port whose other end is QEMU's standard input and output.
+//! TCG only (no KVM), machine `pc`, the whole system in an initramfs; up in some three seconds. What the agent is told, and says,
+//! goes through a virtio serial port whose other end is QEMU's standard input and output.
 
 mod content;
 mod control;
-mod counters;
 mod cpio;
 mod images;
 mod modules;
 
 pub use content::Content;
-pub use counters::moved_counters;
 pub use images::Images;
 
 use crate::{Error, Netns, Output, Result};
@@ -48,7 +46,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots the guest and waits until it takes scripts. What the kernel says goes to the file `console`.
+    /// Boots the guest and waits until its agent says that it is ready. What the kernel says goes to the file `console`.
     pub fn boot(images: &Images, network: NetworkSpec<'_>, console: &Path) -> Result<Self> {
         let mut command = network.netns.command("qemu-system-x86_64");
         command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m"]).arg(MEMORY_MIB.to_string());
@@ -68,8 +66,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a shell script in the guest and returns its status and what it printed. `ip` is iproute2, `probe` is ours, all
-    /// else is busybox. A script that runs for longer than `limit` is ended, with status 124.
+    /// Has the guest's agent run a script, and returns its status and what it printed. A script that runs for longer than `limit` is
+    /// ended by the agent, with status 124.
     pub fn run(&mut self, script: &str, limit: Duration) -> Result<Output> {
         self.control.run(script, limit).map_err(|error| self.explain(&error))
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What is wanted; what these need comes with them, and what is built in is left out.
+/// What every guest wants; what these need comes with them, and what is built in is left out.
 const WANTED: &[&str] = &[
     "virtio_pci",
     "virtio_net",
@@ -43,11 +43,14 @@ pub(super) struct Module {
     pub(super) content: Vec<u8>,
 }
 
-/// Every module of the kernel `version` unpacked below `root`, each after those that it needs.
-pub(super) fn in_order(root: &Path, version: &str) -> Result<Vec<Module>> {
-    run(Command::new("/sbin/depmod").arg("-b").arg(root).arg(version))?;
+/// Every module of the kernel `version` unpacked below `root`, and these, each after those that it needs.
+pub(super) fn in_order(root: &Path, version: &str, more: &[String]) -> Result<Vec<Module>> {
+    // A kernel that is installed has it; a package that was only unpacked has not.
+    if !root.join("lib/modules").join(version).join("modules.dep").exists() {
+        run(Command::new("/sbin/depmod").arg("-b").arg(root).arg(version))?;
+    }
     let mut paths: Vec<String> = Vec::new();
-    for name in WANTED {
+    for name in WANTED.iter().copied().chain(more.iter().map(String::as_str)) {
         let mut command = Command::new("/sbin/modprobe");
         command.args(["--show-depends", "-S", version, "-d"]).arg(root).arg(name);
         // A later kernel may have it built in, or under another name; what then is missing fails its cases by name.

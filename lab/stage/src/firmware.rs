@@ -24,9 +24,13 @@ pub struct FirmwareSpec<'a> {
     pub machine: &'a str,
     /// A tap interface that exists in the namespace.
     pub tap: &'a str,
+    /// Ethernet address of its network card.
+    pub mac: &'a str,
+    /// Whether its frames are captured, which takes a while for each.
+    pub captures: bool,
     /// Its configuration (docs/manual/firmware.md).
     pub words: &'a str,
-    /// Where its configuration, its console and the capture of its frames, `wire.pcap`, are written.
+    /// Where its configuration, its console and the capture of its frames, `wire.pcap`, are written. Its path is short.
     pub directory: &'a Path,
 }
 
@@ -45,7 +49,7 @@ impl Firmware {
 
     /// The same with more options for QEMU.
     pub fn boot_with(netns: &Netns, spec: FirmwareSpec<'_>, options: &[&str]) -> Result<Self> {
-        let FirmwareSpec { image, machine, tap, words, directory } = spec;
+        let FirmwareSpec { image, machine, tap, mac, captures, words, directory } = spec;
         let file = directory.join("firmware.conf");
         fs::write(&file, words).map_err(Error::in_front(file.display()))?;
         // What an earlier machine said is not this one's.
@@ -57,13 +61,15 @@ impl Firmware {
         add_sockets(&mut command, directory);
         // Without virtio's own headers, which would stand in the capture in front of each frame.
         command.arg("-netdev").arg(format!("tap,id=net,ifname={tap},script=no,downscript=no,vnet_hdr=off"));
-        let capture = directory.join("wire.pcap");
-        command.arg("-object").arg(format!("filter-dump,id=wire,netdev=net,file={}", capture.display()));
+        if captures {
+            let capture = directory.join("wire.pcap");
+            command.arg("-object").arg(format!("filter-dump,id=wire,netdev=net,file={}", capture.display()));
+        }
         if machine == "microvm" {
-            command.args(["-device", "virtio-net-device,netdev=net"]);
+            command.arg("-device").arg(format!("virtio-net-device,netdev=net,mac={mac}"));
             command.args(["-global", "virtio-mmio.force-legacy=false"]);
         } else {
-            command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+            command.arg("-device").arg(format!("virtio-net-pci,netdev=net,mac={mac},romfile="));
         }
         command.args(options);
         let qemu = Background::start("qemu", command, &directory.join("qemu.log"))?;

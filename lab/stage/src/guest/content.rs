@@ -7,20 +7,37 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a guest has besides its modules and busybox: iproute2, `probe`, and what the test asks for.
+/// What a guest has besides its modules and busybox: iproute2, its agent, and programs of the host.
 #[derive(Debug, Clone)]
 pub struct Content {
     /// Tells the initramfs from others in the same cache.
     pub(super) name: String,
+    /// The first program, a shell script that is left nothing to do but to run: see [`new`](Self::new).
+    pub(super) agent: String,
+    /// Modules of the kernel beside those that every guest has.
+    pub(super) modules: Vec<String>,
     /// Path in the guest, and the file of the host that lies there.
     files: Vec<(String, PathBuf)>,
 }
 
 impl Content {
-    /// With iproute2 and `probe`, this crate's program of that name.
-    pub fn new(probe: &Path) -> Result<Self> {
-        let files = vec![("sbin/ip".into(), which("ip")?), ("bin/probe".into(), probe.into())];
-        Ok(Self { name: "initrd".into(), files })
+    /// With iproute2, this program of the host, and an agent: a script that begins when the network interface is up, and does not end.
+    /// When it is ready it writes `0 6`, a line break, `ready` and another one to /dev/vport*p1.
+    pub fn new(agent: &str, program: (&str, &Path)) -> Result<Self> {
+        let (path, program) = program;
+        let files = vec![("sbin/ip".into(), which("ip")?), (path.into(), program.into())];
+        Ok(Self {
+            name: "initrd".into(),
+            agent: format!("#!/bin/busybox sh\n{agent}"),
+            modules: Vec::new(),
+            files,
+        })
+    }
+
+    /// With more modules of the kernel, and what these need.
+    pub fn with_modules(mut self, names: &[&str]) -> Self {
+        self.modules.extend(names.iter().map(|name| (*name).to_owned()));
+        self
     }
 
     /// With more programs and plugins of the host as well, each at the path that it has there. The images are kept under
@@ -33,6 +50,7 @@ impl Content {
 
     /// Adds the programs to the archive, and each library once.
     pub(super) fn add_to(&self, archive: &mut Archive) -> Result<()> {
+        archive.file("agent", self.agent.as_bytes());
         let mut seen = Vec::new();
         for (path, program) in &self.files {
             archive.file(path, &read(program)?);
@@ -48,7 +66,7 @@ impl Content {
 
     /// When any of the programs changes, so does this text.
     pub(super) fn stamp(&self) -> Result<String> {
-        let mut stamp = String::new();
+        let mut stamp = format!("{}{}\n", self.agent, self.modules.join(" "));
         for (path, file) in &self.files {
             let _ = writeln!(stamp, "{path} {}", state(file)?);
         }
