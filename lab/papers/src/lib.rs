@@ -10,6 +10,7 @@
 pub mod bare;
 mod clock;
 mod download;
+pub mod embedded;
 mod experiment;
 pub mod homenet;
 mod manual;
@@ -18,6 +19,7 @@ mod progress;
 mod run;
 pub mod streams;
 mod summary;
+mod verdict;
 pub mod voice;
 
 pub use clock::utc;

@@ -2,7 +2,6 @@
 
 #![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
 
-use crate::sys;
 use crate::{Error, Netns, Result, run};
 use std::io;
 use std::time::Duration;
@@ -54,10 +53,7 @@ impl Arena {
 
     /// Does something in the network of an end, such as opening sockets that stay there.
     pub fn inside<T: Send>(&self, end: usize, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
-        let pid = self.ends[end].pid();
-        let enter = || sys::enter_network_of(pid).and_then(|()| act());
-        let done = std::thread::scope(|scope| scope.spawn(enter).join());
-        done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).map_err(Error::in_front("namespace"))
+        self.ends[end].inside(act)
     }
 
     /// Packets that have come to an end over the link so far.

@@ -3,7 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
 
 use crate::arena::Arena;
-use crate::{Background, Error, Result, run};
+use crate::{Background, Error, Netns, Result, run};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -72,10 +72,20 @@ impl Gateway {
         arguments: impl IntoIterator<Item = A>,
         directory: &Path,
     ) -> Result<Background> {
-        let mut command = arena.ends[end].command(&self.program);
+        self.run_in(&arena.ends[end], arguments, &directory.join(end.to_string()))
+    }
+
+    /// The same in any namespace. What it prints goes to the file `output`.
+    pub fn run_in<A: AsRef<OsStr>>(
+        &self,
+        netns: &Netns,
+        arguments: impl IntoIterator<Item = A>,
+        output: &Path,
+    ) -> Result<Background> {
+        let mut command = netns.command(&self.program);
         command.arg("run").args(arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let mut process = Background::start("casemate", command, &directory.join(end.to_string()))?;
+        let mut process = Background::start("casemate", command, output)?;
         process.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
         Ok(process)
     }

@@ -3,8 +3,8 @@
 //! It has no name: a process that waits for us to go away holds it open, so it ends with its [`Netns`], after a panic, and
 //! even when we are killed. Where we are not root it lies in a user namespace, in which we are.
 
-use crate::{Error, Result};
-use std::io::{BufRead, BufReader, Write};
+use crate::{Error, Result, sys};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 /// A network namespace; dropping it removes it.
@@ -57,6 +57,14 @@ impl Netns {
         }
         command.args(["--", "setpriv", "--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null());
         command
+    }
+
+    /// Does something in the network of this namespace, such as opening sockets that stay there.
+    pub fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
+        let pid = self.pid();
+        let enter = || sys::enter_network_of(pid).and_then(|()| act());
+        let done = std::thread::scope(|scope| scope.spawn(enter).join());
+        done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).map_err(Error::in_front("namespace"))
     }
 
     /// Runs `ip -batch` inside with these lines; the first that fails is the error.

@@ -1,6 +1,8 @@
 //! `casemate lab`: experiments of papers, on this machine, with this program.
 
 pub mod args;
+mod device;
+mod manual;
 mod relay;
 
 use crate::failure::Failure;
@@ -25,6 +27,7 @@ pub fn lab(args: &LabArgs) -> Result<(), Failure> {
         LabCommand::Run(args) => run(args),
         LabCommand::Report(args) => report(args),
         LabCommand::Relay(args) => relay::relay(args),
+        LabCommand::Device(args) => device::device(args),
     }
 }
 

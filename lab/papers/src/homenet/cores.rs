@@ -4,7 +4,7 @@ use super::ground::Ground;
 use super::plot::{Line, Words, costs, figures, said};
 use super::setting::{Aes, MODES, Mode, Setting};
 use super::sweep::{QUANTITIES, Quantity, Sweep, few_mtus};
-use super::verdict::verdict;
+use crate::verdict::verdict;
 use crate::Context;
 use casemate_report::{Finding, LeftOut, Part};
 use casemate_stage::Result;

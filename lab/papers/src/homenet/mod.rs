@@ -11,7 +11,6 @@ mod overhead;
 mod plot;
 mod setting;
 mod sweep;
-mod verdict;
 
 use crate::{Experiment, Need, Step};
 use casemate_report::Paper;

@@ -3,7 +3,7 @@
 use super::recommend::{best, names, papers};
 use crate::homenet::setting::{Aes, Mode, PAPERS_MODES, Setting};
 use crate::homenet::sweep::{QUANTITIES, Quantity, Sweep};
-use crate::homenet::verdict::verdict;
+use crate::verdict::verdict;
 use casemate_measure::spread::Spread;
 use casemate_report::{Agreement, Finding};
 

@@ -5,7 +5,7 @@ use casemate_report::Agreement;
 
 /// Agrees if the claim holds of every ratio in all rounds, differs if it holds of one ratio in none, and is not measured where rounds
 /// contradict each other.
-pub(super) fn verdict(ratios: &[Spread], holds: impl Fn(f64) -> bool) -> Agreement {
+pub(crate) fn verdict(ratios: &[Spread], holds: impl Fn(f64) -> bool) -> Agreement {
     let ends = |ratio: &Spread| [ratio.least, ratio.median, ratio.most].map(&holds);
     if ratios.iter().all(|ratio| ends(ratio) == [true; 3]) {
         Agreement::Agrees
