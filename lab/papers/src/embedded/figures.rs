@@ -96,15 +96,15 @@ fn sizes() -> Axis {
 /// The paper's figure.
 fn pace(sweep: &Sweep, home: Home, flow: Flow) -> Figure {
     let y = match flow.is_latency() {
-        true => Axis::linear("latency, µs"),
-        false => Axis::linear("throughput, Mb/s"),
+        true => Axis::log("latency, µs"),
+        false => Axis::log("throughput, Mb/s"),
     };
     let series = subjects(sweep, home).into_iter().map(|subject| {
         line(sweep, subject.suite.to_string(), |size| sweep.spread(subject, flow, size, Quantity::Pace))
     });
     Figure {
         title: format!("{}, {home}", flow.title()),
-        caption: "The paper's own curves are in its figure alone.".into(),
+        caption: "The paper prints no numbers of its curves. Both axes are logarithmic.".into(),
         x: sizes(),
         y,
         series: series.collect(),
@@ -142,9 +142,14 @@ fn cpu(sweep: &Sweep, home: Home) -> Figure {
                   throughput is one divided by this."
             .into(),
         x: sizes(),
-        y: Axis::linear("CPU time for 1,000 bytes, µs"),
+        y: Axis::log("CPU time for 1,000 bytes, µs"),
         series: series.collect(),
     }
+}
+
+/// Such as `1 byte`.
+pub(super) fn bytes(count: usize) -> String {
+    format!("{count} byte{}", if count == 1 { "" } else { "s" })
 }
 
 /// A line over all sizes.
@@ -161,8 +166,8 @@ pub(super) fn table(sweep: &Sweep, home: Home, flow: Flow) -> Table {
     let unit = Quantity::Pace.unit(flow);
     let sizes = &sweep.grid.sizes;
     let columns = std::iter::once("Row".to_owned())
-        .chain(sizes.iter().map(|size| format!("{size} bytes, {unit}")))
-        .chain(sizes.last().map(|size| format!("CPU, {size} bytes, {}", Quantity::Cpu.unit(flow))));
+        .chain(sizes.iter().map(|size| format!("{}, {unit}", bytes(*size))))
+        .chain(sizes.last().map(|size| format!("CPU, {}, {}", bytes(*size), Quantity::Cpu.unit(flow))));
     let row = |subject: Subject| {
         let cell = |size: usize, quantity: Quantity, digits| {
             let spread = sweep.spread(subject, flow, size, quantity);

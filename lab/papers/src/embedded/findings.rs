@@ -1,5 +1,6 @@
 //! What of figures 5 to 8 agrees with the paper, what does not, and why.
 
+use super::figures::bytes;
 use super::flow::Flow;
 use super::ground::{Home, Subject};
 use super::protection::Suite;
@@ -96,7 +97,7 @@ impl View<'_> {
         };
         let (ah, esp) = (of(Suite::AhMd5)?, of(Suite::EspTripleDes)?);
         let text = |ratios: &[Spread]| ratios.iter().map(|ratio| percent(ratio.median - 1.0)).collect::<Vec<_>>().join(", ");
-        let ours = format!("AH {}, ESP {} (figure 5, figure 6; messages of {} byte)", text(&ah), text(&esp), self.shortest());
+        let ours = format!("AH {}, ESP {} (figure 5, figure 6; messages of {})", text(&ah), text(&esp), bytes(self.shortest()));
         let agreement = verdict(&esp, |ratio| ratio <= SMALL);
         Some(self.finding("latency grows with ESP, but negligibly", "a small increase, in both directions", ours, agreement, LATENCY))
     }
@@ -138,7 +139,7 @@ impl View<'_> {
         let pace = |size| move |flow: Flow| self.sweep.spread(self.subject(Suite::Plain), flow, size, Quantity::Pace);
         let text = |flow| {
             let (short, long) = (pace(self.shortest())(flow)?, pace(self.longest())(flow)?);
-            Some((format!("{:.1} Mb/s with {} byte, {:.0} with {} ({flow})", short.median, self.shortest(), long.median, self.longest()), long.least > short.most))
+            Some((format!("{:.1} Mb/s with {}, {:.0} with {} ({flow})", short.median, bytes(self.shortest()), long.median, bytes(self.longest())), long.least > short.most))
         };
         let [first, second] = flows.map(text);
         let (first, second) = (first?, second?);
@@ -170,4 +171,57 @@ impl View<'_> {
 /// A change with its sign.
 fn percent(change: f64) -> String {
     format!("{:+.0} %", change * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::flow::{Count, FLOWS};
+    use crate::embedded::ground::Outcome;
+    use crate::embedded::sweep::Grid;
+    use std::time::Duration;
+
+    const SUITES: [Suite; 5] =
+        [Suite::Plain, Suite::Unused, Suite::AhMd5, Suite::EspTripleDes, Suite::Gcm];
+
+    /// What is found where suites leave these shares of the throughput, and latency grows by this.
+    fn found(shares: [f64; 5], slower: f64) -> Vec<Finding> {
+        let subject = |suite| Subject { home: Home::Library, suite };
+        let grid = Grid { subjects: SUITES.map(subject).into(), flows: FLOWS.into(), sizes: vec![1, 1_000], rounds: 3 };
+        let sweep = Sweep::with(grid, |subject, flow, size| {
+            let place = SUITES.iter().position(|suite| *suite == subject.suite).unwrap_or_default();
+            let units = match flow {
+                Flow::HostAsks | Flow::DeviceAsks => {
+                    let first = if flow == Flow::HostAsks { 1_000.0 } else { 2_000.0 };
+                    first / if place == 0 { 1.0 } else { slower }
+                }
+                _ => 1e6 * shares[place] * size as f64,
+            };
+            let count = Count { units, elapsed: Duration::from_secs(1), pause: Duration::ZERO };
+            Outcome { count, cpu: Duration::from_secs(1) }
+        });
+        of(Home::Library, &sweep)
+    }
+
+    #[test]
+    fn numbers_like_the_papers_agree_with_it() {
+        for finding in found([1.0, 0.98, 0.67, 0.30, 0.60], 1.1) {
+            assert_eq!(finding.agreement, Agreement::Agrees, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn other_numbers_do_not() {
+        let findings = found([1.0, 0.5, 0.99, 0.99, 0.999], 2.0);
+        let differs = |what: &str| {
+            let finding = findings.iter().find(|finding| finding.what.contains(what)).unwrap();
+            assert_eq!(finding.agreement, Agreement::Differs, "{finding:?}");
+        };
+        ["latency grows", "AH, MD5: throughput, the device", "ESP, 3DES and MD5: throughput that", "compiled in", "AH is what"]
+            .into_iter()
+            .for_each(differs);
+        let holds = findings.iter().filter(|finding| finding.agreement == Agreement::Agrees).count();
+        // The direction of latency, large messages, and AES a little faster than 3DES.
+        assert_eq!(holds, 3, "{findings:?}");
+    }
 }

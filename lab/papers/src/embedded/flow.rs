@@ -83,11 +83,15 @@ impl Flow {
     }
 }
 
-/// The first is not counted: it waits for the device to read the order.
+/// The first quarter is not counted: the device reads the order, and the stacks find out how much the other one takes.
 fn transactions(time: Duration, mut one: impl FnMut() -> io::Result<()>) -> io::Result<Count> {
+    let begun = Instant::now();
     one()?;
+    while begun.elapsed() < time / 4 {
+        one()?;
+    }
     let (begun, mut units) = (Instant::now(), 0.0);
-    while begun.elapsed() < time {
+    while begun.elapsed() < time * 3 / 4 {
         one()?;
         units += 1.0;
     }
@@ -106,13 +110,18 @@ fn pour(stream: &mut TcpStream, message: &[u8], time: Duration) -> io::Result<Co
     Ok(Count { units, elapsed: begun.elapsed(), pause: Duration::ZERO })
 }
 
-/// Counts what comes, from the first bytes on.
+/// Counts what comes after the first quarter of the time.
 fn drink(stream: &mut TcpStream, buffer: &mut [u8], time: Duration) -> io::Result<Count> {
     let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection");
-    stream.read_exact(&mut [0])?;
+    let begun = Instant::now();
+    while begun.elapsed() < time / 4 {
+        if stream.read(buffer)? == 0 {
+            return Err(ended());
+        }
+    }
     let begun = Instant::now();
     let (mut units, mut last, mut pause) = (0.0, begun, Duration::ZERO);
-    while last - begun < time {
+    while last - begun < time * 3 / 4 {
         let len = stream.read(buffer)?;
         if len == 0 {
             return Err(ended());

@@ -1,6 +1,6 @@
 //! One stack server for all applications, against a stack in each: what the paper planned to study.
 
-use super::figures::{line, table};
+use super::figures::{bytes, line, table};
 use super::flow::{FLOWS, Flow};
 use super::ground::{Ground, Home, Subject};
 use super::protection::Suite;
@@ -49,7 +49,7 @@ fn figure(sweep: &Sweep, flow: Flow) -> Figure {
     });
     let y = match flow.is_latency() {
         true => Axis::log("latency, µs"),
-        false => Axis::linear("throughput, Mb/s"),
+        false => Axis::log("throughput, Mb/s"),
     };
     let kind = if flow.is_latency() { "Latency" } else { "Throughput" };
     Figure {
@@ -78,7 +78,7 @@ fn costs(sweep: &Sweep) -> Table {
         }
     }
     let columns = std::iter::once("Row".into()).chain(
-        ["", "CPU time, "].into_iter().flat_map(|what| sizes.map(|size| format!("{what}{size} bytes"))),
+        ["", "CPU time, "].into_iter().flat_map(|what| sizes.map(|size| format!("{what}{}", bytes(size)))),
     );
     Table { title: "The server, as a multiple of the library".into(), columns: columns.collect(), rows }
 }

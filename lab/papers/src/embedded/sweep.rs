@@ -1,5 +1,6 @@
 //! Subjects, flows and sizes of messages, measured in turns.
 
+use super::figures::bytes;
 use super::flow::Flow;
 use super::ground::{Ground, Outcome, Subject};
 use crate::Context;
@@ -150,7 +151,7 @@ impl Sweep {
             };
             quantities.map(|(quantity, repeated)| Samples {
                 repeated,
-                name: format!("{}, {}, {} bytes: {}", cell.subject, cell.flow, cell.size, quantity.name(cell.flow)),
+                name: format!("{}, {}, {}: {}", cell.subject, cell.flow, bytes(cell.size), quantity.name(cell.flow)),
                 unit: quantity.unit(cell.flow).into(),
                 values: values(quantity),
             })
