@@ -17,7 +17,10 @@ pub(super) const PAPERS: [(Suite, &str, f64); 2] =
 
 /// With smoltcp as the device's stack.
 pub(super) fn with_smoltcp(context: &Context) -> Result<Vec<Part>> {
-    parts(context, Home::Library, None)
+    let mut parts = parts(context, Home::Library, None)?;
+    // The paper's own device.
+    parts.push(left_out(context, "an emulated Raspberry Pi", RASPBERRY_PI.into()));
+    Ok(parts)
 }
 
 /// With lwIP, where the program with it is installed.
@@ -28,11 +31,8 @@ pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
     }
 }
 
-/// There is no image for one.
-pub(super) fn on_a_raspberry_pi(context: &Context) -> Result<Vec<Part>> {
-    let why = "this program has no image for an ARM processor, and an emulated one keeps no time that could be compared".into();
-    Ok(vec![left_out(context, "an emulated Raspberry Pi", why)])
-}
+const RASPBERRY_PI: &str =
+    "this program has no image for an ARM processor, and an emulated one keeps no time that could be compared";
 
 fn left_out(context: &Context, what: &str, why: String) -> Part {
     context.progress.say(&format!("left out: {what}: {why}"));

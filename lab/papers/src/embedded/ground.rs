@@ -21,7 +21,7 @@ const GATEWAY: &str = "casemate0";
 pub(super) const MTU: u32 = 1_400;
 /// How long a connection may take, and all tries together.
 const TRY: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the device's stack is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl Ground {
     ) -> Result<Background> {
         let mut command = self.host.command(program);
         command.args(arguments);
-        let mut process = Background::start(name, command, &self.scratch.join("device").with_extension(name))?;
+        let mut process = Background::start(name, command, &self.scratch.join(format!("{name}.out")))?;
         process.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end().ends_with("ready")))?;
         Ok(process)
     }

@@ -32,7 +32,6 @@ pub static EMBEDDED: Experiment = Experiment {
         Step { title: "figures 5 to 8 with lwIP", needs: DEVICES, share: 8, run: figures::with_lwip },
         Step { title: "one stack server for applications", needs: DEVICES, share: 4, run: server::run },
         Step { title: "IKE", needs: DEVICES, share: 3, run: handshake::run },
-        Step { title: "an emulated Raspberry Pi", needs: &[], share: 0, run: figures::on_a_raspberry_pi },
     ],
 };
 

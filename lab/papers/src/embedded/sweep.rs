@@ -59,6 +59,10 @@ impl Grid {
                 // Each round begins with another one.
                 let subjects = &sweep.grid.subjects;
                 let Some(&subject) = subjects.get((place + round * 3) % subjects.len()) else { continue };
+                if begun.elapsed() > context.time.mul_f64(1.3) {
+                    sweep.give_up(subject);
+                    continue;
+                }
                 context.progress.next(&subject.to_string());
                 sweep.visit(ground, subject);
             }
@@ -111,6 +115,15 @@ impl Sweep {
         if let Err(error) = all() {
             let out = LeftOut { what: subject.to_string(), why: error.to_string(), failed: true };
             self.left_out.push(out);
+        }
+    }
+
+    /// There is no time for a subject any more. What was measured of it stays.
+    fn give_up(&mut self, subject: Subject) {
+        let is_missing = self.cells.iter().any(|cell| cell.subject == subject && cell.outcomes.is_empty());
+        if is_missing && self.left_out.iter().all(|out| out.what != subject.to_string()) {
+            let why = "no time: this machine is too slow, or too busy".into();
+            self.left_out.push(LeftOut { what: subject.to_string(), why, failed: false });
         }
     }
 
