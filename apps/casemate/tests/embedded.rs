@@ -48,8 +48,9 @@ fn embedded_measures_the_real_programs() {
     }
     // What no load undoes: packets of these rows were really protected, because 3DES in software costs the device many times what AES-GCM does,
     // and AES-GCM more than nothing.
-    let cpu =
-        |row: &str| median(&record, &format!("smoltcp, {row}, the host sends, 8192 bytes: CPU time of the device"));
+    let cpu = |row: &str| {
+        median(&record, &format!("smoltcp, {row}, the host sends, 8192 bytes: CPU time of the device"))
+    };
     let (plain, gcm, triple) = (cpu("no IPsec"), cpu("ESP, AES-GCM"), cpu("ESP, 3DES and MD5"));
     assert!(plain < gcm && 2.0 * gcm < triple, "{plain} {gcm} {triple}");
     // The public values of MODP-2048 have 224 bytes more than those of X25519 have, each way.

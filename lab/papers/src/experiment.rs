@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// All experiments, in the order of the list that a user sees.
-pub static ALL: &[&Experiment] = &[&embedded::EMBEDDED, &streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET];
+pub static ALL: &[&Experiment] =
+    &[&embedded::EMBEDDED, &streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {

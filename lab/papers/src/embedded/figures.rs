@@ -31,8 +31,7 @@ pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
     }
 }
 
-const RASPBERRY_PI: &str =
-    "this program has no image for an ARM processor, and an emulated one keeps no time that could be compared";
+const RASPBERRY_PI: &str = "this program has no image for an ARM processor, and an emulated one keeps no time that could be compared";
 
 fn left_out(context: &Context, what: &str, why: String) -> Part {
     context.progress.say(&format!("left out: {what}: {why}"));
@@ -114,8 +113,10 @@ fn pace(sweep: &Sweep, home: Home, flow: Flow) -> Figure {
 /// What is left of the throughput.
 fn share(sweep: &Sweep, home: Home, flow: Flow) -> Figure {
     let base = Subject { home, suite: Suite::Plain };
-    let ours = subjects(sweep, home).into_iter().filter(|subject| *subject != base).map(|subject| {
-        line(sweep, subject.suite.to_string(), |size| sweep.ratio([subject, base], flow, size, Quantity::Pace))
+    let ours = subjects(sweep, home).into_iter().map(|subject| {
+        line(sweep, subject.suite.to_string(), |size| {
+            sweep.ratio([subject, base], flow, size, Quantity::Pace)
+        })
     });
     let said = PAPERS.map(|(_, name, share)| {
         let points = sweep.grid.sizes.iter().map(|size| Point::at(*size as f64, share));

@@ -91,7 +91,9 @@ impl Ground {
         self.direct(suite.protects())?;
         let gateway = match (suite.protects(), negotiates) {
             (false, _) => None,
-            (true, false) => Some(self.guard(&["--xfrm", &self.write("host.xfrm", &suite.xfrm(Side::Host))?])?),
+            (true, false) => {
+                Some(self.guard(&["--xfrm", &self.write("host.xfrm", &suite.xfrm(Side::Host))?])?)
+            }
             (true, true) => {
                 let conf = self.write("host.conf", &super::negotiation::configuration(Side::Host, "", ""))?;
                 Some(self.guard(&["--config", &conf])?)
@@ -150,7 +152,8 @@ impl Ground {
         let mut command = self.host.command(program);
         command.args(arguments);
         let mut process = Background::start(name, command, &self.scratch.join(format!("{name}.out")))?;
-        process.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end().ends_with("ready")))?;
+        process
+            .wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end().ends_with("ready")))?;
         Ok(process)
     }
 
@@ -178,16 +181,17 @@ impl Ground {
     }
 
     fn server(&self, suite: Suite) -> Result<Vec<Background>> {
-        let (address, socket) = (format!("{DEVICE}/24"), self.scratch.join("stack.sock").display().to_string());
+        let (address, socket) =
+            (format!("{DEVICE}/24"), self.scratch.join("stack.sock").display().to_string());
         let own = ["stack", "--tap", TAP, "--address", &address, "--socket", &socket];
-        let conf = self.write("device.conf", &super::negotiation::configuration(Side::Device, "", "start"))?;
+        let conf =
+            self.write("device.conf", &super::negotiation::configuration(Side::Device, "", "start"))?;
         let more = if suite.protects() { vec!["--config", &conf] } else { vec!["--clear"] };
         let mut server = self.start("server", &self.program, own.into_iter().chain(more))?;
         if suite.protects() {
             server.wait_until(START_LIMIT, |said| said.contains(super::negotiation::CHILD))?;
         }
-        let application =
-            self.start("application", &self.program, ["lab", "device", "--socket", &socket])?;
+        let application = self.start("application", &self.program, ["lab", "device", "--socket", &socket])?;
         Ok(vec![application, server])
     }
 }

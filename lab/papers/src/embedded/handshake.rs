@@ -14,7 +14,8 @@ use std::time::Duration;
 /// How long all handshakes of a session may take.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The transfers that are compared: without new keys, and with new ones every second.
-const REKEYING: [(&str, &str); 2] = [("one pair of keys", ""), ("new keys every second", "rekey_time = 1s\n rand_time = 0s")];
+const REKEYING: [(&str, &str); 2] =
+    [("one pair of keys", ""), ("new keys every second", "rekey_time = 1s\n rand_time = 0s")];
 
 /// A handshake.
 struct Handshake {
@@ -63,7 +64,9 @@ fn negotiate(ground: &Ground, method: &str, count: u32) -> Result<Vec<Handshake>
     let _gateway = ground.guard(&["--config", &ground.write("host.conf", &host)?])?;
     let file = ground.write("device.conf", &device)?;
     let mut device = ground.device(&["--config", &file, "--handshakes", &count.to_string()])?;
-    let done = |said: &str| said.matches("handshake ").count() >= count as usize || said.contains("handshake failed");
+    let done = |said: &str| {
+        said.matches("handshake ").count() >= count as usize || said.contains("handshake failed")
+    };
     device.wait_until(LIMIT, done)?;
     let said = device.said();
     let handshakes: Vec<Handshake> = said.lines().filter_map(read).collect();
@@ -100,19 +103,30 @@ fn transfer(ground: &Ground, child: &str, time: Duration) -> Result<Transfer> {
 
 fn part(methods: &[&str], handshakes: &[Vec<Handshake>], transfers: &[Vec<Transfer>; 2]) -> Part {
     let of = |all: &Vec<Handshake>, quantity: fn(&Handshake) -> f64| Spread::of(all.iter().map(quantity));
-    let text = |spread: Option<Spread>, digits| spread.map_or_else(|| "-".into(), |spread| spread.text(digits));
+    let text =
+        |spread: Option<Spread>, digits| spread.map_or_else(|| "-".into(), |spread| spread.text(digits));
     let rows = methods.iter().zip(handshakes).map(|(method, all)| {
-        vec![(*method).into(), text(of(all, |one| one.time), 2), text(of(all, |one| one.bytes), 0), all.len().to_string()]
+        vec![
+            (*method).into(),
+            text(of(all, |one| one.time), 2),
+            text(of(all, |one| one.bytes), 0),
+            all.len().to_string(),
+        ]
     });
     let columns = ["Key exchange", "Time, ms", "Bytes in frames, both ways", "Handshakes"];
-    let exchanges = Table { title: "IKE_SA_INIT and IKE_AUTH".into(), columns: columns.map(Into::into).into(), rows: rows.collect() };
+    let exchanges = Table {
+        title: "IKE_SA_INIT and IKE_AUTH".into(),
+        columns: columns.map(Into::into).into(),
+        rows: rows.collect(),
+    };
     let bars = (0..).zip(handshakes).filter_map(|(place, all)| {
         let Spread { median, least, most } = of(all, |one| one.time)?;
         Some(Point::between(f64::from(place), median, least, most))
     });
     let figure = Figure {
         title: "Time of a handshake".into(),
-        caption: "From the command until the Child SA stands, on the device. The paper has no such figure.".into(),
+        caption: "From the command until the Child SA stands, on the device. The paper has no such figure."
+            .into(),
         x: Axis::names("key exchange method", methods.iter().copied()),
         y: Axis::linear("ms"),
         series: vec![Series::ours("smoltcp device and the gateway", Shape::Bars, bars)],
@@ -153,7 +167,11 @@ fn transfer_samples(transfers: &[Vec<Transfer>; 2]) -> impl Iterator<Item = Samp
     REKEYING.iter().zip(transfers).flat_map(|((name, _), all)| {
         let pause = all.iter().map(|one| one.pause).collect();
         [
-            Samples::repeated(format!("{name}: throughput"), "Mb/s", all.iter().map(|one| one.rate).collect()),
+            Samples::repeated(
+                format!("{name}: throughput"),
+                "Mb/s",
+                all.iter().map(|one| one.rate).collect(),
+            ),
             // The longest of many is no measure of the machine.
             Samples { repeated: false, ..Samples::repeated(format!("{name}: longest pause"), "ms", pause) },
         ]

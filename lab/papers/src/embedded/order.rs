@@ -62,8 +62,12 @@ mod tests {
             }
         }
         assert_eq!(Order { duty: Duty::Ask, size: 258 }.encode(), [b'Q', 0, 0, 0, 0, 0, 1, 2]);
-        let no_orders =
-            [[b'X', 0, 0, 0, 0, 0, 0, 1], [b'A', 1, 0, 0, 0, 0, 0, 1], [b'A'; 8], [b'A', 0, 0, 0, 0, 0, 0, 0]];
+        let no_orders = [
+            [b'X', 0, 0, 0, 0, 0, 0, 1],
+            [b'A', 1, 0, 0, 0, 0, 0, 1],
+            [b'A'; 8],
+            [b'A', 0, 0, 0, 0, 0, 0, 0],
+        ];
         for wrong in no_orders {
             assert_eq!(Order::decode(wrong), None, "{wrong:?}");
         }

@@ -81,7 +81,10 @@ impl Suite {
         let Some(Algorithms { protocol, cipher, mac, .. }) = self.algorithms() else { return String::new() };
         let mut text = String::new();
         for Way { src, dst, spi, from } in WAYS {
-            let _ = write!(text, "ip xfrm state add src {src} dst {dst} proto {protocol} spi {spi} mode transport");
+            let _ = write!(
+                text,
+                "ip xfrm state add src {src} dst {dst} proto {protocol} spi {spi} mode transport"
+            );
             for ([before, after], len) in cipher.into_iter().chain(mac) {
                 let _ = write!(text, " {before} {}{after}", key(spi, len));
             }
@@ -103,13 +106,17 @@ impl Suite {
         text += "housekeeping\n";
         for Way { src, dst, spi, from } in WAYS {
             let way = if from == Side::Device { "out" } else { "in" };
-            let _ = write!(text, "sa {way} {protocol} transport src {src} dst {dst} spi {spi} suite {lwip} window 64");
+            let _ = write!(
+                text,
+                "sa {way} {protocol} transport src {src} dst {dst} spi {spi} suite {lwip} window 64"
+            );
             for (name, part) in [("encryption", cipher), ("integrity", mac)] {
                 if let Some((_, len)) = part {
                     let _ = write!(text, " {name}-key {}", key(spi, len));
                 }
             }
-            let _ = writeln!(text, "\npolicy {way} src {src} dst {dst} priority 10 protect {protocol} transport");
+            let _ =
+                writeln!(text, "\npolicy {way} src {src} dst {dst} priority 10 protect {protocol} transport");
         }
         text
     }

@@ -40,8 +40,9 @@ fn part(sweep: &Sweep) -> Part {
 
 const TEXT: &str = "The paper names it as future work: one stack with IPsec in a process of its own, which applications call, instead of a stack that is \
     linked to each of them. The library is smoltcp in the application; the server is `casemate stack`, also with smoltcp, and the application calls it \
-    through memory that the two share. The paper has no numbers, so that nothing agrees or differs. The server's keys come from IKE, the library's are manual. A \
-    message that does not fit a segment may wait for an acknowledgement in the server, whose sockets have no option for that yet.";
+    through memory that the two share. The paper has no numbers, so that nothing agrees or differs. The server's keys come from IKE, the library's are manual. The \
+    server's sockets have congestion control (Reno), and keep short segments back while others are on their way (Nagle); the library's have neither for \
+    questions and answers, as small devices do it.";
 
 fn figure(sweep: &Sweep, flow: Flow) -> Figure {
     let series = sweep.grid.subjects.iter().map(|subject| {
@@ -63,7 +64,8 @@ fn figure(sweep: &Sweep, flow: Flow) -> Figure {
 
 /// What a server costs, as a multiple.
 fn costs(sweep: &Sweep) -> Table {
-    let sizes = [sweep.grid.sizes.first(), sweep.grid.sizes.last()].map(|size| size.copied().unwrap_or_default());
+    let sizes =
+        [sweep.grid.sizes.first(), sweep.grid.sizes.last()].map(|size| size.copied().unwrap_or_default());
     let mut rows = Vec::new();
     for suite in SUITES {
         for flow in FLOWS {
@@ -72,7 +74,9 @@ fn costs(sweep: &Sweep) -> Table {
                 let ratio = sweep.ratio(pair, flow, size, quantity);
                 ratio.map_or_else(|| "-".into(), |ratio| ratio.text(2))
             };
-            let cells = [Quantity::Pace, Quantity::Cpu].into_iter().flat_map(|quantity| sizes.map(|size| cell(size, quantity)));
+            let cells = [Quantity::Pace, Quantity::Cpu]
+                .into_iter()
+                .flat_map(|quantity| sizes.map(|size| cell(size, quantity)));
             let kind = if flow.is_latency() { "latency" } else { "throughput" };
             rows.push(std::iter::once(format!("{suite}; {kind}, {flow}")).chain(cells).collect());
         }

@@ -74,12 +74,8 @@ impl Grid {
         let mut cells = Vec::new();
         for subject in &self.subjects {
             for flow in &self.flows {
-                let of = |size: &usize| Cell {
-                    subject: *subject,
-                    flow: *flow,
-                    size: *size,
-                    outcomes: Vec::new(),
-                };
+                let of =
+                    |size: &usize| Cell { subject: *subject, flow: *flow, size: *size, outcomes: Vec::new() };
                 cells.extend(self.sizes.iter().map(of));
             }
         }
@@ -164,7 +160,13 @@ impl Sweep {
             };
             quantities.map(|(quantity, repeated)| Samples {
                 repeated,
-                name: format!("{}, {}, {}: {}", cell.subject, cell.flow, bytes(cell.size), quantity.name(cell.flow)),
+                name: format!(
+                    "{}, {}, {}: {}",
+                    cell.subject,
+                    cell.flow,
+                    bytes(cell.size),
+                    quantity.name(cell.flow)
+                ),
                 unit: quantity.unit(cell.flow).into(),
                 values: values(quantity),
             })
@@ -172,9 +174,14 @@ impl Sweep {
         self.cells.iter().flat_map(of).filter(|samples| !samples.values.is_empty()).collect()
     }
 
+    /// How often everything was measured.
+    pub(super) fn rounds(&self) -> usize {
+        self.cells.iter().map(|cell| cell.outcomes.len()).max().unwrap_or_default()
+    }
+
     /// How it was measured, for a text.
     pub(super) fn effort(&self) -> String {
-        let rounds = self.cells.iter().map(|cell| cell.outcomes.len()).max().unwrap_or_default();
+        let rounds = self.rounds();
         format!(
             "Each measurement took {:.0} ms; rounds: {rounds}, in each of which every device was started anew and all took turns. \
              Medians, with the least and the greatest sample; ratios are of one round.",

@@ -4,8 +4,8 @@ use super::ground::Ground;
 use super::plot::{Line, Words, costs, figures, said};
 use super::setting::{Aes, Form, Mode, Setting};
 use super::sweep::{Quantity, Sweep, few_mtus, mtus};
-use crate::verdict::verdict;
 use crate::Context;
+use crate::verdict::verdict;
 use casemate_report::{Finding, Part, Series};
 use casemate_stage::Result;
 

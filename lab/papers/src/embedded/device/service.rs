@@ -40,9 +40,15 @@ enum Work {
     Take,
     Give(usize),
     /// A message of `size` bytes comes, of which `left` are missing.
-    Hear { size: usize, left: usize },
+    Hear {
+        size: usize,
+        left: usize,
+    },
     /// A message of `size` bytes goes, of which `left` are missing.
-    Say { size: usize, left: usize },
+    Say {
+        size: usize,
+        left: usize,
+    },
 }
 
 impl<D: Device> Library<D> {
@@ -63,8 +69,8 @@ impl<D: Device> Library<D> {
         let room = || SocketBuffer::new(vec![0; BUFFER]);
         let service = |_| {
             let mut socket = Socket::new(room(), room());
-            // As the stack server's.
-            socket.set_congestion_control(CongestionControl::Reno);
+            // As where smoltcp has no more than it needs: its slow start would wait for acknowledgements that the host delays.
+            socket.set_congestion_control(CongestionControl::None);
             Service { socket: sockets.add(socket), work: Work::Idle }
         };
         let services = (0..CONNECTIONS).map(service).collect();
@@ -134,7 +140,8 @@ impl Service {
             }
             Work::Say { size, left } => {
                 let left = left - say(socket, left);
-                self.work = if left == 0 { Work::Hear { size, left: size } } else { Work::Say { size, left } };
+                self.work =
+                    if left == 0 { Work::Hear { size, left: size } } else { Work::Say { size, left } };
                 false
             }
         }
