@@ -106,7 +106,7 @@ fn pour(stream: &mut TcpStream, message: &[u8], time: Duration) -> io::Result<Co
         units += message.len() as f64;
     }
     stream.shutdown(Shutdown::Write)?;
-    while stream.read(&mut [0; 64])? > 0 {}
+    while read(stream, &mut [0; 64])? > 0 {}
     Ok(Count { units, elapsed: begun.elapsed(), pause: Duration::ZERO })
 }
 
@@ -115,14 +115,14 @@ fn drink(stream: &mut TcpStream, buffer: &mut [u8], time: Duration) -> io::Resul
     let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the device closed the connection");
     let begun = Instant::now();
     while begun.elapsed() < time / 4 {
-        if stream.read(buffer)? == 0 {
+        if read(stream, buffer)? == 0 {
             return Err(ended());
         }
     }
     let begun = Instant::now();
     let (mut units, mut last, mut pause) = (0.0, begun, Duration::ZERO);
     while last - begun < time * 3 / 4 {
-        let len = stream.read(buffer)?;
+        let len = read(stream, buffer)?;
         if len == 0 {
             return Err(ended());
         }
@@ -130,6 +130,16 @@ fn drink(stream: &mut TcpStream, buffer: &mut [u8], time: Duration) -> io::Resul
         (units, pause, last) = (units + len as f64, pause.max(now - last), now);
     }
     Ok(Count { units, elapsed: last - begun, pause })
+}
+
+/// What is there; 0 at the end. A process that was stopped for a while goes on.
+fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 impl fmt::Display for Flow {
