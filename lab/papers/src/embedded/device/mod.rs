@@ -1,5 +1,5 @@
 //! The device: an application that does what the host orders, with a TCP/IP stack of its own ([`Library`]) or over a stack server
-//! ([`application`]).
+//! ([`application()`]).
 
 mod application;
 mod service;
