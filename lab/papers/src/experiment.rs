@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// All experiments, in the order of the list that a user sees.
 pub static ALL: &[&Experiment] =
-    &[&embedded::EMBEDDED, &streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET];
+    &[&streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET, &embedded::EMBEDDED];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {

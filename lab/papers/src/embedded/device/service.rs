@@ -69,7 +69,7 @@ impl<D: Device> Library<D> {
         let room = || SocketBuffer::new(vec![0; BUFFER]);
         let service = |_| {
             let mut socket = Socket::new(room(), room());
-            // As where smoltcp has no more than it needs: its slow start would wait for acknowledgements that the host delays.
+            // As where smoltcp is built with no more than it needs.
             socket.set_congestion_control(CongestionControl::None);
             Service { socket: sockets.add(socket), work: Work::Idle }
         };
