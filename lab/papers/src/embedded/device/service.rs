@@ -124,7 +124,7 @@ impl Service {
                 self.work != Work::Idle
             }
             Work::Take => {
-                while hear(socket, usize::MAX) > 0 {}
+                hear(socket, usize::MAX);
                 false
             }
             // One message a turn, as an application calls the stack for each.
@@ -171,7 +171,15 @@ fn begin(socket: &mut Socket<'_>) -> Option<Work> {
 
 /// Reads no more than `most` bytes; how many came.
 fn hear(socket: &mut Socket<'_>, most: usize) -> usize {
-    socket.recv(|data| (data.len().min(most), data.len().min(most))).unwrap_or(0)
+    let mut all = 0;
+    loop {
+        // What is there may lie in two pieces, at the end of the buffer and at its beginning.
+        let left = most - all;
+        match socket.recv(|data| (data.len().min(left), data.len().min(left))) {
+            Ok(len @ 1..) => all += len,
+            _ => return all,
+        }
+    }
 }
 
 /// Sends so many bytes, or as many of them as there is room for.
