@@ -8,7 +8,8 @@ use std::path::Path;
 pub(crate) const ABOUT: &str = "Fetch lwIP's sources and build the example of adapters/lwip
 Takes the upstream archives of Debian's source packages (2.1.3 from bookworm, 2.2.1 from trixie) with apt's own tools
 and keys, in lists of its own, and unpacks them under target/lwip. No privilege is needed, and nothing is installed.
-With --example, the program adapters/lwip/example is built with lwIP 2.2.1, and where it is is said.";
+With --example, the program adapters/lwip/example is built with lwIP 2.2.1, and where it is is said. As `casemate-lwip` beside
+`casemate`, or in the PATH, it is the lwIP of `casemate lab run embedded`.";
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 

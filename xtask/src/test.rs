@@ -25,8 +25,8 @@ pub(crate) fn run(_: &[String]) -> Result {
 
 /// Runs the tests as stages of a longer run.
 ///
-/// Everything is built at once. What compiles for other processors runs beside the tests and the matrix without a guest, with the lowest priority; two matrices
-/// with a guest, which takes one processor, run beside each other. The rest has the machine for itself.
+/// Everything is built at once. What compiles for other processors runs beside the tests and the matrix without a guest, with the lowest priority. The rest has the
+/// machine for itself.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
@@ -44,12 +44,6 @@ pub(crate) fn add_to(stages: &mut Stages) {
         run_matrix(stages, matrix);
     }
     stages.join(bare);
-    if let [first, others @ ..] = &matrices(stages, Company::Guests, &packages)[..] {
-        let others = others.iter().map(|matrix| matrix.task()).collect();
-        let beside = Beside::start(others, Priority::Usual);
-        run_matrix(stages, first);
-        stages.join(beside);
-    }
     for matrix in matrices(stages, Company::Nobody, &packages) {
         run_matrix(stages, matrix);
     }

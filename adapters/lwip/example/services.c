@@ -11,6 +11,7 @@
 #include "lwip/ip.h"
 #include "lwip/tcp.h"
 #include "lwip/udp.h"
+#include "measure.h"
 
 #define ECHO 7
 
@@ -115,6 +116,7 @@ void services_open(void)
     udp_recv(udp, echo_udp, NULL);
     tcp_accept(tcp, echo_accepted);
     httpd_init();
+    measure_open();
     if (lwiperf_start_tcp_server(IP_ANY_TYPE, LWIPERF_TCP_PORT_DEFAULT, NULL, NULL) == NULL) {
         abort();
     }

@@ -123,7 +123,8 @@ struct casemate_setup {
 /*
  * One SA, one direction. The suite is spelled as strongSwan does: "aes128gcm16", "aes256ccm8", "chacha20poly1305",
  * "aes256-sha256", "aes128ctr-sha384", "null-aes128gmac"; for AH "sha256", "aescmac", "aes128gmac". Keys are laid out as
- * IKEv2 and Linux do: the key, then the salt of a counter mode.
+ * IKEv2 and Linux do: the key, then the salt of a counter mode. "3des-md5" and AH's "md5" are refused, unless the library was
+ * built with the feature `legacy`.
  *
  * A key of a counter mode (GCM, CCM, CTR, GMAC, ChaCha20) must never see a sequence number twice: with manual keys, each
  * start of a device needs new keys or the last_sequence where it left off, and a little more.

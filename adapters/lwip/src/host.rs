@@ -15,7 +15,11 @@ use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Protocol, SaParams, Spi};
 use core::net::IpAddr;
 
-pub(crate) const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO as &dyn Provider]);
+pub(crate) const PROVIDERS: Providers<'static> = Providers(&[
+    &RUSTCRYPTO as &dyn Provider,
+    #[cfg(feature = "legacy")]
+    &casemate_legacy::LEGACY,
+]);
 
 /// The shortest MTU that makes sense: every IPv4 host takes packets of this length (RFC 791 section 3.1).
 const LEAST_MTU: usize = 576;

@@ -1,4 +1,5 @@
 //! Names of suites, as strongSwan spells its proposals: `aes128gcm16`, `aes256-sha384`, `null-sha256`, and for AH `sha256`.
+//! `3des` and `md5` have names always, and a provider with the feature `legacy` alone.
 
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind};
 
@@ -30,6 +31,9 @@ fn cipher(name: &str) -> Option<CipherAlg> {
     if name == "null" {
         return Some(CipherAlg::Null);
     }
+    if name == "3des" {
+        return Some(CipherAlg::TripleDesCbc);
+    }
     match aes(name)? {
         (bits, "") => Some(CipherAlg::AesCbc(bits)),
         (bits, "ctr") => Some(CipherAlg::AesCtr(bits)),
@@ -39,6 +43,7 @@ fn cipher(name: &str) -> Option<CipherAlg> {
 
 fn mac(name: &str) -> Option<MacAlg> {
     let kind = match name {
+        "md5" => MacKind::HmacMd5,
         "sha1" => MacKind::HmacSha1,
         "sha256" => MacKind::HmacSha256,
         // As Linux cuts it where nobody says a length.
@@ -74,6 +79,7 @@ mod tests {
             ("aes256ccm8", "ENCR_AES_CCM_8-256"),
             ("chacha20poly1305", "ENCR_CHACHA20_POLY1305"),
             ("aes192-sha384", "ENCR_AES_CBC-192/AUTH_HMAC_SHA2_384_192"),
+            ("3des-md5", "ENCR_3DES/AUTH_HMAC_MD5_96"),
             ("aes128ctr-aesxcbc", "ENCR_AES_CTR-128/AUTH_AES_XCBC_96"),
             ("null-aes128gmac", "ENCR_NULL/AUTH_AES_128_GMAC"),
         ] {

@@ -296,7 +296,7 @@ pub struct StackArgs {
     pub buffer: u16,
 }
 
-fn own_address(text: &str) -> Result<IpCidr, String> {
+pub(crate) fn own_address(text: &str) -> Result<IpCidr, String> {
     let cidr: IpCidr = text.parse().map_err(|()| "192.0.2.1/24 or fd00::1/64 was expected")?;
     if cidr.address().is_unicast() { Ok(cidr) } else { Err("the address of one host was expected".into()) }
 }

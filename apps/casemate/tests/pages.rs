@@ -22,8 +22,12 @@ fn what_cannot_be_read_is_noticed() {
         format!("<text x=\"{x}\" y=\"100\" font-size=\"{size}\" font-family=\"sans-serif\">{text}</text>")
     };
     let full = "width=\"400\" height=\"200\"";
+    let good = figure("good", &svg(full, &[text(10, 13, "one"), text(100, 13, "two")].concat()));
+    let alone = scratch.file("good.html");
+    fs::write(&alone, format!("<!DOCTYPE html><html><body>{good}</body></html>")).unwrap();
+    browser::demand_legible(&alone, 1);
     let figures = [
-        figure("good", &svg(full, &[text(10, 13, "one"), text(100, 13, "two")].concat())),
+        good,
         figure("missing", "<p>This figure could not be drawn</p>"),
         figure("flat", &svg("width=\"400\" height=\"0\"", &text(10, 13, "one"))),
         figure("empty", &svg(full, "")),

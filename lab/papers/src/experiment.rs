@@ -1,13 +1,14 @@
 //! What an experiment is.
 
-use crate::{Need, Progress, bare, homenet, streams, voice};
+use crate::{Need, Progress, bare, embedded, homenet, streams, voice};
 use casemate_report::{Paper, Part};
 use casemate_stage::Result;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// All experiments, in the order of the list that a user sees.
-pub static ALL: &[&Experiment] = &[&streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET];
+pub static ALL: &[&Experiment] =
+    &[&streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET, &embedded::EMBEDDED];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {

@@ -10,6 +10,7 @@
 pub mod bare;
 mod clock;
 mod download;
+pub mod embedded;
 mod experiment;
 pub mod homenet;
 mod manual;

@@ -3,8 +3,7 @@
 //! It has no name: a process that waits for us to go away holds it open, so it ends with its [`Netns`], after a panic, and
 //! even when we are killed. Where we are not root it lies in a user namespace, in which we are.
 
-use crate::sys;
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 

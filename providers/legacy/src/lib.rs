@@ -1,8 +1,9 @@
 //! DES, 3DES and HMAC-MD5: broken or obsolete, and apart for that reason.
 //!
 //! RFC 8221 says MUST NOT to DES-CBC and HMAC-MD5 (sections 5 and 6) and SHOULD NOT to 3DES. They exist here only to repeat
-//! published measurements and to talk to old peers, so nothing gets them by accident: no crate of the core or the adapters
-//! depends on this one, and a program has them only if it puts [`LEGACY`] into its `Providers` by name.
+//! published measurements and to talk to old peers, so nothing gets them by accident: no crate of the core
+//! depends on this one, `adapters/lwip` does with a feature that is off by default, and a program has them only if it puts [`LEGACY`] into
+//! its `Providers` by name.
 //!
 //! `no_std`, no unsafe code of its own; keys are wiped on drop.
 #![no_std]

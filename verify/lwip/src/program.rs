@@ -132,7 +132,9 @@ fn build_library() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root()).args(["rustc", "--quiet", "--locked", "--package", "casemate-lwip", "--lib"]);
-    command.args(["--crate-type", "staticlib", "--profile", "device", "--target-dir"]).arg(target());
+    command
+        .args(["--features", "legacy", "--crate-type", "staticlib", "--profile", "device", "--target-dir"])
+        .arg(target());
     run(&mut command);
 }
 

@@ -1,7 +1,9 @@
 //! Arguments of `lab`.
 
+use crate::cli::own_address;
 use casemate_lab::streams::relay::Wiring;
 use clap::{Args, Subcommand};
+use smoltcp::wire::IpCidr;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -54,6 +56,9 @@ pub enum LabCommand {
     /// The web server that `bare` starts for Linux.
     #[command(hide = true)]
     Page,
+    /// What `embedded` starts as the device.
+    #[command(hide = true)]
+    Device(DeviceArgs),
 }
 
 /// Arguments of `lab list`.
@@ -102,4 +107,30 @@ pub struct RelayArgs {
     /// States and policies, as lines of ip-xfrm(8). Without them the modules do nothing.
     #[arg(long, value_name = "FILE")]
     pub xfrm: Option<PathBuf>,
+}
+
+/// Arguments of `lab device`.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    /// The application alone, over a stack server.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tap", "address"])]
+    pub socket: Option<PathBuf>,
+    /// TAP interface of the stack in this program.
+    #[arg(long, value_name = "NAME", required_unless_present = "socket")]
+    pub tap: Option<String>,
+    /// Its address, with the length of its network.
+    #[arg(long, value_name = "ADDRESS/LEN", required_unless_present = "socket", value_parser = own_address)]
+    pub address: Option<IpCidr>,
+    /// No IPsec in the stack at all.
+    #[arg(long, conflicts_with_all = ["xfrm", "config"])]
+    pub unguarded: bool,
+    /// States and policies, as lines of ip-xfrm(8). Without them, and without a configuration, everything passes in clear.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub xfrm: Option<PathBuf>,
+    /// Connections, as in swanctl.conf(5).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Sets this connection up so many times, one after the other, and says how long each took.
+    #[arg(long, value_name = "COUNT", requires = "config", default_value_t = 0)]
+    pub handshakes: u32,
 }

@@ -1,6 +1,8 @@
 //! `casemate lab`: experiments of papers, on this machine, with this program.
 
 pub mod args;
+mod device;
+mod manual;
 mod relay;
 
 use crate::failure::Failure;
@@ -26,6 +28,7 @@ pub fn lab(args: &LabArgs) -> Result<(), Failure> {
         LabCommand::Report(args) => report(args),
         LabCommand::Relay(args) => relay::relay(args),
         LabCommand::Page => casemate_lab::bare::serve_page().map_err(Failure::failed),
+        LabCommand::Device(args) => device::device(args),
     }
 }
 

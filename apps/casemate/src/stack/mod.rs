@@ -4,7 +4,8 @@
 //! and doorbells of `casemate_shm`. One thread does everything and waits for nobody.
 
 mod grants;
-mod nic;
+pub(crate) mod ike;
+pub(crate) mod nic;
 mod station;
 
 use crate::cli::StackArgs;

@@ -14,23 +14,24 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What went wrong so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     /// Times that the device failed when it was read.
-    pub(super) reading: u64,
+    pub(crate) reading: u64,
     /// Frames that it did not take.
-    pub(super) writing: u64,
+    pub(crate) writing: u64,
 }
 
-pub(super) struct Nic {
+pub(crate) struct Nic {
     tap: Tap,
     incoming: Box<[u8]>,
     outgoing: Box<[u8]>,
     paused_until: Instant,
     trouble: Trouble,
+    carried: u64,
 }
 
 impl Nic {
-    pub(super) fn new(tap: Tap) -> Self {
+    pub(crate) fn new(tap: Tap) -> Self {
         let frame = tap.mtu().saturating_add(ETHERNET);
         let buffer = || vec![0; frame].into();
         Self {
@@ -39,15 +40,21 @@ impl Nic {
             tap,
             paused_until: Instant::ZERO,
             trouble: Trouble::default(),
+            carried: 0,
         }
     }
 
-    pub(super) const fn trouble(&self) -> Trouble {
+    /// Bytes of frames so far, in both directions.
+    pub(crate) const fn carried(&self) -> u64 {
+        self.carried
+    }
+
+    pub(crate) const fn trouble(&self) -> Trouble {
         self.trouble
     }
 
     /// Whether it makes sense to wait for the device: while it is left alone it may be ready all the time.
-    pub(super) fn is_awake(&self, now: Instant) -> bool {
+    pub(crate) fn is_awake(&self, now: Instant) -> bool {
         now >= self.paused_until
     }
 
@@ -72,13 +79,14 @@ impl Device for Nic {
 
     fn receive(&mut self, now: Instant) -> Option<(Received<'_>, Room<'_>)> {
         let len = self.read(now)?;
-        let Self { tap, incoming, outgoing, trouble, .. } = self;
-        Some((Received(incoming.get(..len).unwrap_or_default()), Room { tap, outgoing, trouble }))
+        let Self { tap, incoming, outgoing, trouble, carried, .. } = self;
+        *carried = carried.saturating_add(len as u64);
+        Some((Received(incoming.get(..len).unwrap_or_default()), Room { tap, outgoing, trouble, carried }))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        let Self { tap, outgoing, trouble, .. } = self;
-        Some(Room { tap, outgoing, trouble })
+        let Self { tap, outgoing, trouble, carried, .. } = self;
+        Some(Room { tap, outgoing, trouble, carried })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -90,7 +98,7 @@ impl Device for Nic {
 }
 
 /// A frame that came.
-pub(super) struct Received<'a>(&'a [u8]);
+pub(crate) struct Received<'a>(&'a [u8]);
 
 impl RxToken for Received<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
@@ -99,10 +107,11 @@ impl RxToken for Received<'_> {
 }
 
 /// Room for a frame.
-pub(super) struct Room<'a> {
+pub(crate) struct Room<'a> {
     tap: &'a mut Tap,
     outgoing: &'a mut [u8],
     trouble: &'a mut Trouble,
+    carried: &'a mut u64,
 }
 
 impl TxToken for Room<'_> {
@@ -113,6 +122,7 @@ impl TxToken for Room<'_> {
             return f(&mut vec![0; len]);
         };
         let written = f(frame);
+        *self.carried = self.carried.saturating_add(len as u64);
         let sent: io::Result<()> = self.tap.send(frame);
         if sent.is_err() {
             self.trouble.writing = self.trouble.writing.saturating_add(1);

@@ -1,5 +1,6 @@
 //! The stack itself: smoltcp over the guarded device, IKE beside it, the server of sockets above it.
 
+use super::ike;
 use super::nic::{Nic, Trouble};
 use crate::cli::StackArgs;
 use crate::failure::Failure;
@@ -12,12 +13,11 @@ use casemate_linux::rng::SystemRng;
 use casemate_linux::tap::Tap;
 use casemate_sa::Limits;
 use casemate_shm::Link;
-use casemate_smoltcp::{Guarded, IkeSockets, Keys, Setup};
+use casemate_smoltcp::{Guarded, IkeSockets, Setup};
 use casemate_stack::{Server, SessionId};
 use smoltcp::iface::{Interface, PollIngressSingleResult, SocketSet};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Frames that are taken from the device before applications have a turn.
 const BURST: usize = 64;
@@ -60,19 +60,8 @@ impl Station {
 
     /// Opens IKE's ports and applies a configuration.
     pub(super) fn configure(&mut self, source: &Source, loaded: Loaded, now: Instant) -> Result<(), Failure> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let uptime = u64::try_from(now.secs()).unwrap_or(0);
-        let keys = Keys {
-            providers: source.providers().to_vec(),
-            credentials: Box::new(loaded.keyring),
-            unix_time_at_origin: since_1970.saturating_sub(uptime),
-        };
-        let ike = IkeSockets::new(&mut self.device, &mut self.sockets, keys);
-        let (connections, pools) = (loaded.connections, loaded.pools);
-        ike.with(now, &self.interface, &mut self.device, |endpoint, means| {
-            endpoint.configure(connections, &pools, means)
-        })
-        .map_err(Failure::failed)?;
+        let Self { device, interface, sockets, .. } = self;
+        let ike = ike::open(source, loaded, now, device, interface, sockets)?;
         self.ike = Some(ike);
         Ok(())
     }
