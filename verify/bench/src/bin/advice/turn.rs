@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,16 +98,24 @@ fn streams(netns: &Netns, stack: &Stack, seconds: Duration) -> io::Result<f64> {
 }
 
 /// Bytes a second from one to the other, as they are read.
-fn rate(mut from: impl Write + Send, mut to: impl Read, seconds: Duration) -> io::Result<f64> {
+fn rate(from: impl Write + Send, mut to: impl Read, seconds: Duration) -> io::Result<f64> {
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(move || {
+        scope.spawn(|| {
+            let mut from = from;
             let piece = vec![0x5a; PIECE];
-            // It ends when nobody reads any more.
-            while from.write_all(&piece).is_ok() {}
+            while !is_over.load(Ordering::Relaxed) && from.write_all(&piece).is_ok() {}
+            // The reader sees the end.
+            drop(from);
         });
         let result = read_for(&mut to, WARM_UP).and_then(|_| read_for(&mut to, seconds));
-        drop(to);
-        result
+        is_over.store(true, Ordering::Relaxed);
+        // A writer whose bytes nobody takes would wait for its whole patience.
+        let rest = read_for(&mut to, PATIENCE);
+        match rest {
+            Ok(_) => Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => result,
+        }
     })
 }
 
