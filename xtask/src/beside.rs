@@ -35,25 +35,16 @@ pub(crate) struct Done {
     pub(crate) said: String,
 }
 
-/// Whose turn it is when both want the processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Priority {
-    /// Everybody's.
-    Usual,
-    /// Of the others first.
-    Low,
-}
-
 /// Tasks under way.
 pub(crate) struct Beside(JoinHandle<Vec<Done>>);
 
 impl Beside {
-    /// Starts the first of them. The others follow, whatever became of it.
-    pub(crate) fn start(tasks: Vec<Task>, priority: Priority) -> Self {
+    /// Starts the first of them, with the lowest priority. The others follow, whatever became of it.
+    pub(crate) fn start(tasks: Vec<Task>) -> Self {
         for task in &tasks {
             println!("\n=== {}: beside the next stages", task.stage);
         }
-        Self(std::thread::spawn(move || tasks.into_iter().map(|task| run(task, priority)).collect()))
+        Self(std::thread::spawn(move || tasks.into_iter().map(run).collect()))
     }
 
     /// Waits for all of them.
@@ -62,10 +53,10 @@ impl Beside {
     }
 }
 
-fn run(task: Task, priority: Priority) -> Done {
+fn run(task: Task) -> Done {
     let start = Instant::now();
     let (outcome, said) = match log_of(task.stage) {
-        Ok(log) => (into_file(&task.arguments, priority, &log), read(&log)),
+        Ok(log) => (into_file(&task.arguments, &log), read(&log)),
         Err(failure) => (Err(failure), String::new()),
     };
     Done { stage: task.stage, took: start.elapsed(), outcome, said }
@@ -80,24 +71,18 @@ fn log_of(stage: &str) -> Result<PathBuf> {
     Ok(directory.join(format!("{name}.log")))
 }
 
-fn into_file(arguments: &[String], priority: Priority, log: &Path) -> Result {
+fn into_file(arguments: &[String], log: &Path) -> Result {
     let output = File::create(log)?;
-    let mut command = again(priority)?;
+    let mut command = again()?;
     command.args(arguments).stdout(output.try_clone()?).stderr(output);
     shell::run_unshown(&mut command)
 }
 
-/// This program, to be called again.
-fn again(priority: Priority) -> Result<Command> {
-    let program = std::env::current_exe()?;
-    Ok(match priority {
-        Priority::Usual => shell::command(program),
-        Priority::Low => {
-            let mut command = shell::command("nice");
-            command.args(["-n", "19"]).arg(program);
-            command
-        }
-    })
+/// This program, to be called again, with the lowest priority.
+fn again() -> Result<Command> {
+    let mut command = shell::command("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe()?);
+    Ok(command)
 }
 
 /// What is in the file, as far as it can be read.
@@ -114,7 +99,7 @@ mod tests {
     fn whatever_becomes_of_one_the_next_is_run_and_both_are_heard() {
         let tasks =
             vec![Task::new("beside: no such", &["--no-such-option"]), Task::new("beside: list", &["--list"])];
-        let done = Beside::start(tasks, Priority::Low).wait().unwrap();
+        let done = Beside::start(tasks).wait().unwrap();
         let [first, second] = &done[..] else { panic!("{} are done", done.len()) };
         assert!(first.outcome.is_err() && first.said.contains("no-such-option"), "{}", first.said);
         assert!(second.outcome.is_ok() && second.said.contains("whatever_becomes_of_one"), "{}", second.said);

@@ -1,6 +1,6 @@
 //! Every test of the project, with the packages that they need.
 
-use crate::beside::{Beside, Priority, Task};
+use crate::beside::{Beside, Task};
 use crate::failure::{Failure, Result};
 use crate::interop::{Company, Matrix};
 use crate::programs::BUILT;
@@ -34,7 +34,7 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("lwIP's sources are not there: {why}");
     }
     stages.run("build", programs::build_all);
-    let bare = Beside::start(without_system(stages), Priority::Low);
+    let bare = Beside::start(without_system(stages));
     workspace(stages);
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&[BUILT.into(), "--smoke".into()])),

@@ -104,7 +104,10 @@ fn rate(from: impl Write + Send, mut to: impl Read, seconds: Duration) -> io::Re
         scope.spawn(|| {
             let mut from = from;
             let piece = vec![0x5a; PIECE];
-            while !is_over.load(Ordering::Relaxed) && from.write_all(&piece).is_ok() {}
+            let mut goes_on = true;
+            while goes_on {
+                goes_on = from.write_all(&piece).is_ok() && !is_over.load(Ordering::Relaxed);
+            }
             // The reader sees the end.
             drop(from);
         });
