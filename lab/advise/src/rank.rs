@@ -12,6 +12,8 @@ use std::cmp::Ordering;
 const NOTHING: f64 = 0.05;
 /// Whoever is behind in fewer rounds than this is not behind.
 const MOST_ROUNDS: f64 = 0.75;
+/// A median that is so much above another is no tie: rounds that contradict it were disturbed.
+const PLAIN: f64 = 0.5;
 
 /// A suite with its number.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +82,7 @@ impl Spot {
         let pairs: Vec<(f64, f64)> = self.scores.iter().copied().zip(best.scores.iter().copied()).collect();
         let behind = pairs.iter().filter(|(own, best)| own > best).count() as f64;
         let ratio = self.median / best.median;
-        ratio < 1.0 + NOTHING || behind < MOST_ROUNDS * pairs.len() as f64
+        ratio < 1.0 + NOTHING || ratio < 1.0 + PLAIN && behind < MOST_ROUNDS * pairs.len() as f64
     }
 
     /// Ties: the stronger level first, then what costs less, then what is shorter.
