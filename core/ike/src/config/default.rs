@@ -9,8 +9,8 @@ const fn gcm(bits: AesBits) -> AeadAlg {
     AeadAlg::AesGcm { bits, icv: 16 }
 }
 
-/// X25519 (RFC 8031), which RFC 8247 does not speak of, because it costs least; then as its section 2.4 has it, MODP-2048 a MUST and P-256 a SHOULD, and
-/// the larger ones for those who want them.
+/// X25519 (RFC 8031), of which RFC 8247 does not speak, because it costs least. Of those in its section 2.4 MODP-2048 is a MUST and P-256 a SHOULD; larger ones
+/// are for those who want them.
 fn kex() -> Vec<KexMethod> {
     use KexMethod::{EcpP256, EcpP384, EcpP521, Modp2048, Modp3072, Modp4096, X25519};
     vec![X25519, EcpP256, EcpP384, EcpP521, Modp3072, Modp4096, Modp2048]
