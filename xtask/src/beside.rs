@@ -81,8 +81,14 @@ fn into_file(arguments: &[String], log: &Path) -> Result {
 /// This program, to be called again, with the lowest priority.
 fn again() -> Result<Command> {
     let mut command = shell::command("nice");
-    command.args(["-n", "19"]).arg(std::env::current_exe()?);
+    command.args(["-n", "19"]).arg(as_it_is_now(std::env::current_exe()?));
     Ok(command)
+}
+
+/// Where this program is. When the workspace is built, another one of the same sources takes its place, and Linux marks the path of the one that runs.
+fn as_it_is_now(program: PathBuf) -> PathBuf {
+    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    replaced.map(PathBuf::from).unwrap_or(program)
 }
 
 /// What is in the file, as far as it can be read.
@@ -93,6 +99,13 @@ fn read(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_was_built_again_is_found() {
+        let here = PathBuf::from("/project/target/debug/xtask");
+        assert_eq!(as_it_is_now(here.clone()), here);
+        assert_eq!(as_it_is_now("/project/target/debug/xtask (deleted)".into()), here);
+    }
 
     /// The program of the tests knows no such option, says so, and fails; the second is tried all the same.
     #[test]

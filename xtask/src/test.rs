@@ -25,7 +25,7 @@ pub(crate) fn run(_: &[String]) -> Result {
 
 /// Runs the tests as stages of a longer run.
 ///
-/// Everything is built at once. What compiles for other processors runs beside the tests and the matrix without a guest, with the lowest priority. The rest has the
+/// Everything is built at once. What compiles for other processors runs beside fuzzing and the matrix without a guest, with the lowest priority. The rest has the
 /// machine for itself.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
@@ -34,8 +34,8 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("lwIP's sources are not there: {why}");
     }
     stages.run("build", programs::build_all);
-    let bare = Beside::start(without_system(stages));
     workspace(stages);
+    let bare = Beside::start(without_system(stages));
     match fuzz::unavailable() {
         None => stages.run("test: fuzz smoke", || fuzz::run(&[BUILT.into(), "--smoke".into()])),
         Some(why) => stages.left_out("test: fuzz smoke", why),
