@@ -3,11 +3,10 @@
 
 mod browser;
 mod common;
+mod experiment;
 
-use casemate_lab::{Order, Progress, find, run};
-use casemate_report::{Agreement, Part, file};
+use casemate_report::{Agreement, Part};
 use common::Scratch;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,30 +25,14 @@ fn bare_measures_the_real_programs() {
     let scratch = Scratch::new("lab-bare");
     let short = Short(std::env::temp_dir().join(format!("casemate-bare.{}", std::process::id())));
     fs::create_dir_all(&short.0).unwrap();
-    let order = Order {
-        quick: true,
-        // Time for a slow machine to end it.
-        time: Duration::from_secs(120),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: short.0.clone(),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(find("bare").unwrap(), &order);
-    for out in record.left_out() {
-        assert!(!out.failed, "{out:?}");
-        casemate_left_out::note(format!("{}: {}", out.what, out.why));
-    }
+    let record = experiment::run("bare", Duration::from_secs(120), &short.0);
     let [_, ike, lan] = &record.parts[..] else { panic!("{} parts", record.parts.len()) };
     // Ten groups of two providers, five calls each.
     assert_eq!(ike.samples.len(), 10 * 2 * 5);
     // However busy the machine is: arithmetic of 1,536 bits takes longer than a PRF.
     assert_eq!(ike.findings[0].agreement, Agreement::Agrees, "{:?}", ike.findings[0]);
     judge(lan);
-    file::write(&record, &scratch.file(".")).unwrap();
-    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
-    assert!(figures >= 4, "{figures}");
-    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
+    experiment::demand_page(&record, 4, &scratch.file("."));
 }
 
 /// Every server that was there has times for each protection, and ESP costs something.

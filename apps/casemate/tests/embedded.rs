@@ -3,11 +3,11 @@
 
 mod browser;
 mod common;
+mod experiment;
 
-use casemate_lab::{Order, Progress, find, run};
-use casemate_report::{Record, file};
+use casemate_lab::find;
+use casemate_report::Record;
 use common::Scratch;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The median of what was measured under this name.
@@ -27,20 +27,7 @@ fn embedded_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-embedded");
-    let order = Order {
-        quick: true,
-        // Enough for a round of everything on a slow machine.
-        time: Duration::from_secs(120),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: scratch.file("."),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(embedded, &order);
-    for out in record.left_out() {
-        assert!(!out.failed, "{out:?}");
-        casemate_left_out::note(format!("{}: {}", out.what, out.why));
-    }
+    let record = experiment::run("embedded", Duration::from_secs(120), &scratch.file("."));
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(samples.clone().count() > 250);
     for samples in samples.filter(|samples| samples.repeated) {
@@ -55,8 +42,5 @@ fn embedded_measures_the_real_programs() {
     // The public values of MODP-2048 have 224 bytes more than those of X25519 have, each way.
     let bytes = |method: &str| median(&record, &format!("handshake, {method}: frames"));
     assert!(bytes("modp2048") >= bytes("x25519") + 448.0);
-    file::write(&record, &scratch.file(".")).unwrap();
-    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
-    assert!(figures >= 12, "{figures}");
-    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
+    experiment::demand_page(&record, 12, &scratch.file("."));
 }

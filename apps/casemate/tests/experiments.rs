@@ -3,12 +3,11 @@
 
 mod browser;
 mod common;
+mod experiment;
 
-use casemate_lab::{Need, Order, Progress, find, run};
-use casemate_report::file;
+use casemate_lab::{Need, find};
 use common::Scratch;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -64,19 +63,7 @@ fn streams_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-streams");
-    let order = Order {
-        quick: true,
-        // Enough for one round of everything on a slow machine.
-        time: Duration::from_secs(60),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: scratch.file("."),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(streams, &order);
-    let failed: Vec<_> = record.left_out().filter(|out| out.failed).collect();
-    assert!(failed.is_empty(), "{failed:?}");
-    record.left_out().for_each(|out| casemate_left_out::note(format!("{}: {}", out.what, out.why)));
+    let record = experiment::run("streams", Duration::from_secs(60), &scratch.file("."));
     let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
     // And twice two by a kernel that can.
     assert!([25, 27, 29].contains(&rates.len()), "{}", rates.len());
@@ -85,8 +72,8 @@ fn streams_measures_the_real_programs() {
     let differs =
         |what: &str| record.findings().find(|finding| finding.what.contains(what)).unwrap().ours.clone();
     assert!(differs("cost of modules called as functions").ends_with("slower"));
-    file::write(&record, &scratch.file(".")).unwrap();
-    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), 3);
+    assert_eq!(record.parts.iter().map(|part| part.figures.len()).sum::<usize>(), 3);
+    experiment::demand_page(&record, 3, &scratch.file("."));
 }
 
 #[test]
@@ -102,25 +89,10 @@ fn homenet_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-homenet");
-    let order = Order {
-        quick: true,
-        // One round of everything, with turns as short as they are made.
-        time: Duration::from_secs(60),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: scratch.file("."),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(homenet, &order);
-    let failed: Vec<_> = record.left_out().filter(|out| out.failed).collect();
-    assert!(failed.is_empty(), "{failed:?}");
-    record.left_out().for_each(|out| casemate_left_out::note(format!("{}: {}", out.what, out.why)));
+    let record = experiment::run("homenet", Duration::from_secs(60), &scratch.file("."));
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(
         samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
     );
-    file::write(&record, &scratch.file(".")).unwrap();
-    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
-    assert!(figures >= 10, "{figures}");
-    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
+    experiment::demand_page(&record, 10, &scratch.file("."));
 }

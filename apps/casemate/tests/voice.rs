@@ -3,30 +3,16 @@
 
 mod browser;
 mod common;
+mod experiment;
 
-use casemate_lab::{Order, Progress, find, run};
-use casemate_report::{Agreement, file};
+use casemate_report::Agreement;
 use common::Scratch;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[test]
 fn voice_computes_and_measures() {
     let scratch = Scratch::new("lab-voice");
-    let order = Order {
-        quick: true,
-        // Time for a slow machine to end it.
-        time: Duration::from_secs(120),
-        program: env!("CARGO_BIN_EXE_casemate").into(),
-        scratch: scratch.file("."),
-        versions: BTreeMap::new(),
-        progress: Progress::silent(),
-    };
-    let record = run(find("voice").unwrap(), &order);
-    for out in record.left_out() {
-        assert!(!out.failed, "{out:?}");
-        casemate_left_out::note(format!("{}: {}", out.what, out.why));
-    }
+    let record = experiment::run("voice", Duration::from_secs(120), &scratch.file("."));
     let calls = record.findings().find(|finding| finding.what.starts_with("calls on 128 kbit/s")).unwrap();
     assert_eq!((calls.ours.as_str(), calls.agreement), ("7, 4, 2, 2", Agreement::Agrees));
     // However busy the machine is: a packet cannot wait less than it takes to be sent, and nobody waits before a line that is not full.
@@ -39,7 +25,5 @@ fn voice_computes_and_measures() {
         let least = if samples.name.starts_with("clear") { 5.6 } else { 9.0 };
         assert!(samples.values.iter().all(|delay| *delay >= least), "{samples:?}");
     }
-    let figures = record.parts.iter().map(|part| part.figures.len()).sum();
-    file::write(&record, &scratch.file(".")).unwrap();
-    browser::demand_legible(&file::write_page(&scratch.file(".")).unwrap(), figures);
+    experiment::demand_page(&record, 1, &scratch.file("."));
 }

@@ -11,12 +11,13 @@
 //!    v
 //!  seal, open   by the thread that has read; more threads read on only   turn.rs, crew.rs
 //!    |          while more waits to be read
-//!    |  by a door, in the order in which they were read                  door.rs
+//!    |  by a door, in the order in which they were read; who comes       door.rs
+//!    |  early leaves the batch there
 //!    v
 //!  exit, entry  verdicts; packets are sent, or delivered to the host     exit.rs, entry.rs
 //! ```
 //!
-//! So one SA is served by all threads, its packets keep their order, and none changes its thread. One of the threads is the engine's own,
+//! So one SA is served by all threads, and its packets keep their order. One of the threads is the engine's own,
 //! the front: it waits for packets while there are none, and does all that is not packets (front.rs, wait.rs, chores.rs).
 
 mod awake;
