@@ -48,12 +48,14 @@ impl Buffers {
     #[inline]
     pub(crate) fn hold(&mut self, lens: &[usize]) {
         let place = |(buffer, len): (usize, &usize)| Place { buffer, start: HEAD_ROOM, len: *len };
-        self.places = lens.iter().take(BATCH).enumerate().map(place).collect();
+        self.places.clear();
+        self.places.extend(lens.iter().take(BATCH).enumerate().map(place));
     }
 
     /// Forgets all packets but those whose bytes are wanted.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
-        let keep: ArrayVec<bool, BATCH> = self.packets().iter().map(|packet| wanted(packet.data())).collect();
+        let mut keep = ArrayVec::<_, BATCH>::new();
+        self.with_packets(|packets| keep.extend(packets.iter().map(|packet| wanted(packet.data()))));
         let mut keep = keep.into_iter();
         self.places.retain(|_| keep.next().unwrap_or(false));
     }
@@ -68,28 +70,32 @@ impl Buffers {
         self.places.is_full()
     }
 
-    /// The packets, where they stood when they were held or [settled](Self::settle) last.
+    /// Has something done with the packets; they stay where that leaves them.
+    // They are written where they are used: to hand a batch of them over moves all the room that there is for one, and for a lone packet
+    // into a cache that has gone cold.
     #[inline]
-    pub(crate) fn packets(&mut self) -> ArrayVec<Packet<'_>, BATCH> {
+    pub(crate) fn with_packets<T>(&mut self, act: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
         let (mut chunks, mut passed) = (self.bytes.chunks_exact_mut(STRIDE), 0);
         let packet = |place: &Place| {
             let chunk = chunks.nth(place.buffer.checked_sub(passed)?)?;
             passed = place.buffer.saturating_add(1);
             Packet::new(chunk, place.start, place.len)
         };
-        self.places.iter().filter_map(packet).collect()
-    }
-
-    /// Where `packets`, which came from [`packets`](Self::packets), stand by now: for [`settle`](Self::settle).
-    pub(crate) fn places_of(packets: ArrayVec<Packet<'_>, BATCH>) -> ArrayVec<(usize, usize), BATCH> {
-        packets.iter().take(BATCH).map(|packet| (packet.head_room(), packet.len())).collect()
-    }
-
-    /// The packets stand here from now on.
-    pub(crate) fn settle(&mut self, moved: &[(usize, usize)]) {
-        for (place, (start, len)) in self.places.iter_mut().zip(moved) {
-            (place.start, place.len) = (*start, *len);
+        let mut packets = ArrayVec::<_, BATCH>::new();
+        packets.extend(self.places.iter().filter_map(packet));
+        let answer = act(&mut packets);
+        for (place, packet) in self.places.iter_mut().zip(&packets) {
+            (place.start, place.len) = (packet.head_room(), packet.len());
         }
+        answer
+    }
+}
+
+#[cfg(test)]
+impl Buffers {
+    /// The bytes of the packets.
+    pub(crate) fn contents(&mut self) -> Vec<Vec<u8>> {
+        self.with_packets(|packets| packets.iter().map(|packet| packet.data().to_vec()).collect())
     }
 }
 
@@ -109,15 +115,13 @@ mod tests {
         buffers.slices().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
         buffers.hold(&[10, 9, 8, 7]);
         buffers.retain(|data| data[0] != 2);
-        let mut packets = buffers.packets();
-        assert_eq!(packets.len(), 3);
-        packets[1].shrink_front(2).unwrap();
-        *packets[2].prepend().unwrap() = [9; 4];
-        let places = Buffers::places_of(packets);
-        buffers.settle(&places);
-        let found: Vec<Vec<u8>> = buffers.packets().iter().map(|packet| packet.data().to_vec()).collect();
-        assert_eq!(found, [vec![1; 10], vec![3; 6], vec![9, 9, 9, 9, 4, 4, 4, 4, 4, 4, 4]]);
+        buffers.with_packets(|packets| {
+            assert_eq!(packets.len(), 3);
+            packets[1].shrink_front(2).unwrap();
+            *packets[2].prepend().unwrap() = [9; 4];
+        });
+        assert_eq!(buffers.contents(), [vec![1; 10], vec![3; 6], vec![9, 9, 9, 9, 4, 4, 4, 4, 4, 4, 4]]);
         buffers.retain(|_| false);
-        assert!(buffers.is_empty() && buffers.packets().is_empty());
+        assert!(buffers.is_empty() && buffers.contents().is_empty());
     }
 }

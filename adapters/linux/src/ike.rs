@@ -6,6 +6,7 @@ use crate::udp::{UdpPort, UdpSender};
 use casemate_ike::{Path, Transmit};
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
+use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -40,10 +41,8 @@ impl IkePorts {
             Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(()),
             Err(error) => return Err(error),
         }
-        letters.extend(buffers.packets().iter().filter_map(|packet| {
-            let at = payload_at(packet.data())?;
-            letter(packet.data(), at)
-        }));
+        let of = |packet: &Packet<'_>| letter(packet.data(), payload_at(packet.data())?);
+        buffers.with_packets(|packets| letters.extend(packets.iter().filter_map(of)));
         Ok(())
     }
 }

@@ -38,7 +38,8 @@ impl Receiver {
     pub fn receive(&self, buffers: &mut Buffers, most: usize) -> io::Result<usize> {
         buffers.hold(&[]);
         let mut lens = [0; BATCH];
-        let mut slices: ArrayVec<&mut [u8], BATCH> = buffers.slices().take(most).collect();
+        let mut slices = ArrayVec::<&mut [u8], BATCH>::new();
+        slices.extend(buffers.slices().take(most));
         let count = sys::receive_batch(self.0.as_fd(), &mut slices, None, &mut lens)?;
         drop(slices);
         buffers.hold(lens.get(..count).unwrap_or_default());

@@ -88,22 +88,20 @@ impl<'p> Train<'p> {
     #[inline]
     pub(crate) fn of(packets: impl Iterator<Item = &'p [u8]>) -> Option<Self> {
         let mut wagons = packets.map_while(Wagon::of);
-        let first = wagons.next()?;
-        let size = first.payload.len();
-        let mut train = Self { heads: first.heads, payloads: ArrayVec::from_iter([first.payload]) };
-        let mut len = size;
-        for wagon in wagons.take(MAX_WAGONS - 1) {
+        let Wagon { heads, payload } = wagons.next()?;
+        let (size, mut len, mut is_closed) = (payload.len(), payload.len(), false);
+        let mut fit = wagons.map_while(|wagon| {
             len = len.saturating_add(wagon.payload.len());
-            if wagon.heads != first.heads || wagon.payload.len() > size || len > MAX_TRAIN {
-                break;
-            }
-            train.payloads.push(wagon.payload);
+            let fits = !is_closed && wagon.heads == heads && wagon.payload.len() <= size && len <= MAX_TRAIN;
             // The last one may be shorter.
-            if wagon.payload.len() < size {
-                break;
-            }
-        }
-        (train.payloads.len() > 1).then_some(train)
+            is_closed = wagon.payload.len() < size;
+            fits.then_some(wagon.payload)
+        });
+        // Most packets that go alone are found out before there is a place for the others.
+        let second = fit.next()?;
+        let mut payloads = ArrayVec::from_iter([payload, second]);
+        payloads.extend(fit.take(MAX_WAGONS - 2));
+        Some(Self { heads, payloads })
     }
 
     /// Of how many packets it is made.
@@ -268,7 +266,7 @@ mod tests {
                 }
                 assert!(ready[0], "{} of {} packets came", came.len(), packets.len());
                 to.receive(&mut buffers, usize::MAX).unwrap();
-                came.extend(buffers.packets().iter().map(|packet| packet.data().to_vec()));
+                came.extend(buffers.contents());
             }
             let inner = |packets: &[Vec<u8>]| -> Vec<(u8, Vec<u8>)> {
                 let (udp_at, tos) = if ip.is_ipv4() { (20, 1) } else { (40, 0) };

@@ -110,7 +110,7 @@ impl TunWriter {
     #[inline]
     pub(crate) fn deliver_run(&self, run: &Run<'_>) -> io::Result<()> {
         let Some((header, head)) = run.head() else {
-            return run.packets().iter().try_for_each(|packet| self.deliver(packet));
+            return run.packets().try_for_each(|packet| self.deliver(packet));
         };
         let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
         parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);

@@ -129,16 +129,15 @@ impl UdpPort {
             places.push(place);
         }
         buffers.hold(&lens);
-        let mut packets = buffers.packets();
-        for (packet, place) in packets.iter_mut().zip(places) {
-            let meta = self.inbox.metas.get(place);
-            if meta.and_then(|meta| headers::restore(packet, meta, self.port)).is_none() {
-                // Neither address nor room: an empty packet is a malformed one.
-                let _ = packet.set_len(0);
+        buffers.with_packets(|packets| {
+            for (packet, place) in packets.iter_mut().zip(&places) {
+                let meta = self.inbox.metas.get(*place);
+                if meta.and_then(|meta| headers::restore(packet, meta, self.port)).is_none() {
+                    // Neither address nor room: an empty packet is a malformed one.
+                    let _ = packet.set_len(0);
+                }
             }
-        }
-        let moved = Buffers::places_of(packets);
-        buffers.settle(&moved);
+        });
         Ok(fills_up || self.has_more())
     }
 }
@@ -173,8 +172,8 @@ impl Inbox {
     /// Answers whether more may wait in the socket.
     fn fill(&mut self, socket: &Socket) -> io::Result<bool> {
         (self.count, self.index, self.at) = (0, 0, 0);
-        let places = self.bytes.chunks_exact_mut(MAX_PACKET).take(self.most);
-        let mut places: ArrayVec<&mut [u8], PLACES> = places.collect();
+        let mut places = ArrayVec::<&mut [u8], PLACES>::new();
+        places.extend(self.bytes.chunks_exact_mut(MAX_PACKET).take(self.most));
         let room = places.len();
         self.count = sys::receive_batch(socket.as_fd(), &mut places, Some(&mut *self.metas), &mut self.lens)?;
         let came = self.lens.iter().zip(self.metas.iter()).take(self.count);

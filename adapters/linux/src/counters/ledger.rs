@@ -101,8 +101,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// To be called after each batch with the number of packets that were sealed. Releases what has been written down and
-    /// asks for more where half a block is used. `urgent` looks at once, because a packet found no number.
+    /// Whether [`keep`](Self::keep) would do anything with these but count.
+    #[inline]
+    pub fn has_work(&self, sealed: u64, urgent: bool) -> bool {
+        self.is_writing || urgent || self.since_look.saturating_add(sealed) >= LOOK_EVERY
+    }
+
+    /// To be called when it [has work](Self::has_work), with the number of packets that were sealed since the last call. Releases what has
+    /// been written down and asks for more where half a block is used. `urgent` looks at once, because a packet found no number.
     #[inline]
     pub fn keep(
         &mut self,
@@ -114,7 +120,7 @@ impl Ledger {
         if self.is_writing {
             return self.collect(datapath);
         }
-        if urgent || self.since_look >= LOOK_EVERY {
+        if self.has_work(0, urgent) {
             self.look(datapath);
         }
         None

@@ -15,6 +15,19 @@ use std::time::Duration;
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 impl Front {
+    /// Whether there is nothing to do beside packets, which is so after most of them. To find out is much less than to look after everything
+    /// with code that has gone cold, while the answer to a lone packet may be on its way.
+    pub(super) fn is_at_rest(&self, common: &Common) -> bool {
+        let now = self.batch.now;
+        let (sealed, unreserved) = common.notes.tally();
+        let home = common.home();
+        let endpoint = home.endpoint();
+        now.since(self.last_tick) < TICK
+            && !endpoint.datapath().has_events()
+            && endpoint.due().is_none_or(|due| due > now)
+            && !self.ledger.as_ref().is_some_and(|ledger| ledger.has_work(sealed, unreserved))
+    }
+
     /// Everything beside packets.
     pub(super) fn look_after(
         &mut self,

@@ -128,7 +128,12 @@ impl Notes {
         self.unreserved.store(true, Ordering::Relaxed);
     }
 
-    /// How many packets were sealed since the last call, and whether one found no number.
+    /// How many packets were sealed since they were taken last, and whether one found no number.
+    pub(super) fn tally(&self) -> (u64, bool) {
+        (self.sealed.load(Ordering::Relaxed), self.unreserved.load(Ordering::Relaxed))
+    }
+
+    /// The same, and they count from 0 again.
     pub(super) fn take_tally(&self) -> (u64, bool) {
         (self.sealed.swap(0, Ordering::Relaxed), self.unreserved.swap(false, Ordering::Relaxed))
     }

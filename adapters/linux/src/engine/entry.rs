@@ -4,9 +4,8 @@ use super::batch::Batch;
 use super::common::Common;
 use super::door::Ticket;
 use crate::BATCH;
-use crate::buffers::Buffers;
 use crate::ike::letter;
-use crate::offload::{Joiner, Run};
+use crate::offload;
 use crate::receive::Arrival;
 use arrayvec::ArrayVec;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
@@ -20,18 +19,17 @@ use std::slice;
 /// right to have them delivered.
 pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
     let Batch { buffers, now, opening, .. } = batch;
-    let mut packets = buffers.packets();
-    let mut home = common.home();
-    for (packets, opening) in packets.chunks_mut(RUN).zip(&mut *opening) {
-        home.endpoint.datapath_mut().begin_inbound(*now, packets, opening);
-    }
-    let ticket = common.entry.ticket();
-    drop(home);
-    pass_on();
-    packets.chunks_mut(RUN).zip(opening).for_each(|(packets, opening)| opening.open(packets));
-    let moved = Buffers::places_of(packets);
-    buffers.settle(&moved);
-    ticket
+    buffers.with_packets(|packets| {
+        let mut home = common.home();
+        for (packets, opening) in packets.chunks_mut(RUN).zip(&mut *opening) {
+            home.endpoint.datapath_mut().begin_inbound(*now, packets, opening);
+        }
+        let ticket = common.entry.ticket();
+        drop(home);
+        pass_on();
+        packets.chunks_mut(RUN).zip(opening).for_each(|(packets, opening)| opening.open(packets));
+        ticket
+    })
 }
 
 /// Obeys verdicts.
@@ -47,35 +45,32 @@ impl Entry {
     /// Has the data path judge the packets of a batch that [`take`] has opened, and delivers them.
     pub(super) fn conclude(&mut self, batch: &mut Batch, common: &Common) {
         let Batch { buffers, now, opening, .. } = batch;
-        let mut packets = buffers.packets();
-        let mut verdicts = ArrayVec::<_, BATCH>::new();
-        verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
-        let mut home = common.home();
-        let datapath = home.endpoint.datapath_mut();
-        let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), opening) in runs.zip(opening) {
-            datapath.finish_inbound(*now, packets, opening, verdicts);
-        }
-        drop(home);
-        self.obey(&packets, &verdicts, common, *now);
+        buffers.with_packets(|packets| {
+            let mut verdicts = ArrayVec::<_, BATCH>::new();
+            verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
+            let mut home = common.home();
+            let datapath = home.endpoint.datapath_mut();
+            let runs = packets.chunks_mut(RUN).zip(verdicts.chunks_mut(RUN));
+            for ((packets, verdicts), opening) in runs.zip(opening) {
+                datapath.finish_inbound(*now, packets, opening, verdicts);
+            }
+            drop(home);
+            self.obey(packets, &verdicts, common, *now);
+        });
     }
 
     fn obey(&mut self, packets: &[Packet<'_>], verdicts: &[Inbound], common: &Common, now: Instant) {
-        let mut joiner = Joiner::new();
-        let mut hand_over = |run: &Run<'_>| {
+        let mut to_deliver = ArrayVec::<_, BATCH>::new();
+        // Clear text, without an SA, has reached the host without us.
+        let is_ours =
+            |verdict: &Inbound| matches!(verdict, Inbound::Deliver(admitted) if admitted.sa.is_some());
+        let delivered = packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict));
+        to_deliver.extend(delivered.map(|(packet, _)| packet.data()));
+        offload::join(&to_deliver, |run| {
             if common.tun.deliver_run(run).is_err() {
-                run.packets().iter().for_each(|packet| common.note_drop(now, DropReason::SendFailed, packet));
+                run.packets().for_each(|packet| common.note_drop(now, DropReason::SendFailed, packet));
             }
-        };
-        for (packet, verdict) in packets.iter().zip(verdicts) {
-            match verdict {
-                // Clear text has reached the host without us.
-                Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
-                Inbound::Deliver(_) => joiner.push(packet.data(), &mut hand_over),
-                _ => {}
-            }
-        }
-        joiner.finish(&mut hand_over);
+        });
         for (packet, verdict) in packets.iter().zip(verdicts) {
             match *verdict {
                 Inbound::Reassemble => self.reassemble(packet.data(), common, now),

@@ -5,7 +5,6 @@ use super::common::Common;
 use super::door::Ticket;
 use super::home::Home;
 use super::{destination, set_ident_if_zero};
-use crate::buffers::Buffers;
 use crate::netlink::Netlink;
 use crate::raw::Sender;
 use crate::train::{Train, Trains};
@@ -30,20 +29,19 @@ const SCRATCH: usize = 256 << 10;
 /// Answers the right to have them sent.
 pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
     let Batch { buffers, now, sealing, .. } = batch;
-    let mut packets = buffers.packets();
-    common.idents.prepare(&mut packets);
-    let mut home = common.home();
-    let Home { endpoint, rng, .. } = &mut *home;
-    for (packets, sealing) in packets.chunks_mut(RUN).zip(&mut *sealing) {
-        endpoint.datapath_mut().begin_outbound(*now, rng, packets, sealing);
-    }
-    let ticket = common.exit.ticket();
-    drop(home);
-    pass_on();
-    packets.chunks_mut(RUN).zip(sealing).for_each(|(packets, sealing)| sealing.seal(packets));
-    let moved = Buffers::places_of(packets);
-    buffers.settle(&moved);
-    ticket
+    buffers.with_packets(|packets| {
+        common.idents.prepare(packets);
+        let mut home = common.home();
+        let Home { endpoint, rng, .. } = &mut *home;
+        for (packets, sealing) in packets.chunks_mut(RUN).zip(&mut *sealing) {
+            endpoint.datapath_mut().begin_outbound(*now, rng, packets, sealing);
+        }
+        let ticket = common.exit.ticket();
+        drop(home);
+        pass_on();
+        packets.chunks_mut(RUN).zip(sealing).for_each(|(packets, sealing)| sealing.seal(packets));
+        ticket
+    })
 }
 
 /// Obeys verdicts.
@@ -83,18 +81,19 @@ impl Exit {
     /// Has the data path judge the packets of a batch that [`take`] has sealed, and sends them.
     pub(super) fn conclude(&mut self, batch: &mut Batch, common: &Common) {
         let Batch { buffers, now, sealing, .. } = batch;
-        let mut packets = buffers.packets();
-        // As many as there are packets: in a cache that has gone cold, what is written costs more than what is computed.
-        let mut verdicts = ArrayVec::<_, BATCH>::new();
-        verdicts.extend(repeat_n(Outbound::Drop(DropReason::CryptoFailed), packets.len()));
-        let mut home = common.home();
-        let datapath = home.endpoint.datapath_mut();
-        let runs = packets.chunks(RUN).zip(verdicts.chunks_mut(RUN));
-        for ((packets, verdicts), sealing) in runs.zip(sealing) {
-            datapath.finish_outbound(*now, packets, sealing, verdicts);
-        }
-        drop(home);
-        self.obey(&mut packets, &verdicts, common, *now);
+        buffers.with_packets(|packets| {
+            // As many as there are packets: in a cache that has gone cold, what is written costs more than what is computed.
+            let mut verdicts = ArrayVec::<_, BATCH>::new();
+            verdicts.extend(repeat_n(Outbound::Drop(DropReason::CryptoFailed), packets.len()));
+            let mut home = common.home();
+            let datapath = home.endpoint.datapath_mut();
+            let runs = packets.chunks(RUN).zip(verdicts.chunks_mut(RUN));
+            for ((packets, verdicts), sealing) in runs.zip(sealing) {
+                datapath.finish_outbound(*now, packets, sealing, verdicts);
+            }
+            drop(home);
+            self.obey(packets, &verdicts, common, *now);
+        });
     }
 
     /// Obeys the verdicts on a batch.
@@ -210,8 +209,8 @@ impl Sending {
     /// Sends packets with the headers that they have.
     fn send_alone(&mut self, queue: &[Outgoing<'_>], common: &Common, now: Instant) {
         for run in queue.chunk_by(|(_, a, _), (_, b, _)| a.is_ipv4() == b.is_ipv4()) {
-            let packets: ArrayVec<(&[u8], IpAddr), BATCH> =
-                run.iter().map(|(packet, dst, _)| (*packet, *dst)).collect();
+            let mut packets = ArrayVec::<_, BATCH>::new();
+            packets.extend(run.iter().map(|(packet, dst, _)| (*packet, *dst)));
             let mut sent = 0usize;
             while let (Some(rest), Some(first)) = (packets.get(sent..), run.get(sent)) {
                 match self.sender.send(rest) {

@@ -66,7 +66,9 @@ impl Front {
                 received.map_err(|error| Error::new("IKE port", error))?;
             }
             self.send_dummies(common);
-            self.look_after(letters, common, attendant);
+            if ready.own().contains(&true) || !letters.is_empty() || !self.is_at_rest(common) {
+                self.look_after(letters, common, attendant);
+            }
         }
     }
 
@@ -85,16 +87,17 @@ impl Front {
         let Batch { buffers, now, .. } = &mut **batch;
         for _ in 0..BATCH {
             let mut home = common.home();
-            let Home { endpoint, rng, .. } = &mut *home;
-            let Some((sa, len)) = dummies.next(*now, rng) else { return };
+            let Some((sa, len)) = dummies.next(*now, &mut home.rng) else { return };
             buffers.hold(&[len]);
-            let mut packets = buffers.packets();
-            let Some(packet) = packets.first_mut() else { return };
-            let verdict = endpoint.datapath_mut().dummy(sa, *now, rng, packet);
-            let ticket = common.exit.ticket();
-            drop(home);
-            let obey = |exit: &mut Exit| exit.obey(&mut packets, &[verdict], common, *now);
-            common.exit.pass(ticket, obey, |exit, batch| exit.conclude(batch, common));
+            buffers.with_packets(|packets| {
+                let Some(packet) = packets.first_mut() else { return };
+                let Home { endpoint, rng, .. } = &mut *home;
+                let verdict = endpoint.datapath_mut().dummy(sa, *now, rng, packet);
+                let ticket = common.exit.ticket();
+                drop(home);
+                let obey = |exit: &mut Exit| exit.obey(packets, &[verdict], common, *now);
+                common.exit.pass(ticket, obey, |exit, batch| exit.conclude(batch, common));
+            });
         }
     }
 }

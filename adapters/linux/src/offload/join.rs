@@ -9,6 +9,7 @@ use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
 use casemate_wire::ip::IpVersion;
+use std::iter::once;
 
 /// How many flows of a batch may grow side by side.
 const FLOWS: usize = 8;
@@ -16,14 +17,24 @@ const FLOWS: usize = 8;
 const MAX_HEAD: usize = 40 + 60;
 
 /// What goes to the kernel at once: a packet, or packets of one flow in a row.
+// There is one for every packet that begins something, so that it should be small.
 #[derive(Debug)]
 pub(crate) struct Run<'p> {
-    packets: ArrayVec<&'p [u8], BATCH>,
+    batch: &'p Batch<'p>,
+    /// Which of the batch, the first one beside the others: there always is one.
+    first: &'p [u8],
+    others: ArrayVec<u8, BATCH>,
     /// Of the first one, if more may follow.
     shape: Option<Shape>,
     /// Length as one packet.
     len: usize,
 }
+
+/// What is joined.
+pub(crate) type Batch<'p> = ArrayVec<&'p [u8], BATCH>;
+
+// The places in a batch are bytes.
+const _: () = assert!(BATCH <= 1 << u8::BITS);
 
 /// What the packets of a run have in common.
 #[derive(Debug, Clone, Copy)]
@@ -40,85 +51,91 @@ struct Shape {
 /// The headers of a run, as the kernel wants them.
 pub(crate) type Head = ArrayVec<u8, MAX_HEAD>;
 
+/// Joins the packets of a batch; `out` gets them, or what they make together. Packets of a flow stay in order.
+pub(crate) fn join<'p>(batch: &'p Batch<'p>, mut out: impl FnMut(&Run<'p>)) {
+    let mut joiner = Joiner { batch, runs: ArrayVec::new() };
+    for (place, packet) in (0..=u8::MAX).zip(batch) {
+        joiner.push(place, packet, &mut out);
+    }
+    joiner.finish(out);
+}
+
 /// Runs that grow.
-#[derive(Debug, Default)]
-pub(crate) struct Joiner<'p>(ArrayVec<Run<'p>, FLOWS>);
+struct Joiner<'p> {
+    batch: &'p Batch<'p>,
+    runs: ArrayVec<Run<'p>, FLOWS>,
+}
 
 impl<'p> Joiner<'p> {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes the next packet; `out` gets what will not grow any more. Packets of a flow stay in order.
-    pub(crate) fn push(&mut self, packet: &'p [u8], mut out: impl FnMut(&Run<'p>)) {
+    /// Takes the next packet; `out` gets what will not grow any more.
+    fn push(&mut self, place: u8, packet: &'p [u8], mut out: impl FnMut(&Run<'p>)) {
         let Some(layout) = Layout::of(packet) else {
             self.finish(&mut out);
-            return out(&Run::single(packet));
+            return out(&Run::begin(self.batch, packet, None));
         };
-        let run = Run::begin(packet, layout);
-        let same_flow = self.0.iter().position(|run| run.is_of_flow(packet, layout));
+        let shape = Shape::of(packet, layout);
+        let same_flow = self.runs.iter().position(|run| run.is_of_flow(packet, layout));
         if let Some(index) = same_flow {
-            let taken = self.0.get_mut(index).is_some_and(|open| open.take(packet, &run));
-            let is_full = self.0.get(index).is_some_and(Run::is_full);
+            let taken = self.runs.get_mut(index).is_some_and(|open| open.take(place, packet, shape));
+            let is_full = self.runs.get(index).is_some_and(Run::is_full);
             if !taken || is_full {
-                self.0.pop_at(index).iter().for_each(&mut out);
+                self.runs.pop_at(index).iter().for_each(&mut out);
             }
             if taken {
                 return;
             }
         }
+        let run = Run::begin(self.batch, packet, shape);
         if run.is_full() {
             return out(&run);
         }
-        if self.0.is_full() {
-            self.0.pop_at(0).iter().for_each(&mut out);
+        if self.runs.is_full() {
+            self.runs.pop_at(0).iter().for_each(&mut out);
         }
-        self.0.push(run);
+        self.runs.push(run);
     }
 
     /// Ends all runs.
-    pub(crate) fn finish(&mut self, out: impl FnMut(&Run<'p>)) {
-        self.0.iter().for_each(out);
-        self.0.clear();
+    fn finish(&mut self, out: impl FnMut(&Run<'p>)) {
+        self.runs.iter().for_each(out);
+        self.runs.clear();
     }
 }
 
 impl<'p> Run<'p> {
-    fn single(packet: &'p [u8]) -> Self {
-        let packets = ArrayVec::from_iter([packet]);
-        Self { packets, shape: None, len: packet.len() }
+    /// A packet, which others may follow if it has a shape.
+    fn begin(batch: &'p Batch<'p>, first: &'p [u8], shape: Option<Shape>) -> Self {
+        Self { batch, first, others: ArrayVec::new(), shape, len: first.len() }
     }
 
-    /// A packet, which others may follow if it is one of those that are joined.
-    fn begin(packet: &'p [u8], layout: Layout) -> Self {
-        let shape = Shape::of(packet, layout);
-        Self { shape, ..Self::single(packet) }
+    /// How many packets it has.
+    pub(crate) fn count(&self) -> usize {
+        self.others.len().saturating_add(1)
     }
 
     /// The packets.
-    pub(crate) fn packets(&self) -> &[&'p [u8]] {
-        &self.packets
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &'p [u8]> {
+        let others = self.others.iter().filter_map(|place| self.batch.get(usize::from(*place)));
+        once(self.first).chain(others.copied())
     }
 
     /// Whether nothing can be added.
     fn is_full(&self) -> bool {
-        self.packets.is_full() || self.shape.is_none_or(|shape| shape.is_closed)
+        self.shape.is_none_or(|shape| shape.is_closed)
     }
 
     fn is_of_flow(&self, packet: &[u8], layout: Layout) -> bool {
-        let (Some(shape), Some(first)) = (self.shape, self.packets.first()) else { return false };
+        let Some(shape) = self.shape else { return false };
         shape.layout.version == layout.version
             && shape.layout.upper == layout.upper
-            && first.get(ends(layout)) == packet.get(ends(layout))
+            && self.first.get(ends(layout)) == packet.get(ends(layout))
     }
 
-    /// Takes the packet of `other` if it continues this run.
-    fn take(&mut self, packet: &'p [u8], other: &Self) -> bool {
-        let (Some(shape), Some(next), Some(first)) = (self.shape, other.shape, self.packets.first()) else {
-            return false;
-        };
+    /// Takes the packet at this place, which has the shape `next`, if it continues this run.
+    fn take(&mut self, place: u8, packet: &'p [u8], next: Option<Shape>) -> bool {
+        let (Some(shape), Some(next), first) = (self.shape, next, self.first) else { return false };
         let len = self.len.saturating_add(next.size);
-        let index = self.packets.len() as u16;
+        let index = self.count() as u16;
         let continues = !shape.is_closed
             && next.size <= shape.size
             && len <= MAX_PACKET
@@ -126,7 +143,7 @@ impl<'p> Run<'p> {
             && next.sequence() == shape.next_sequence
             && same_ip(first, packet, shape.layout.version, index)
             && (shape.layout.upper == Upper::Udp || same_tcp(first, packet, shape.layout));
-        if continues && self.packets.try_push(packet).is_ok() {
+        if continues && self.others.try_push(place).is_ok() {
             let is_closed = next.is_closed || next.size < shape.size;
             self.shape = Some(Shape { next_sequence: next.next_sequence, is_closed, ..shape });
             self.len = len;
@@ -138,7 +155,8 @@ impl<'p> Run<'p> {
     /// What stands in front of the payloads: the header for the kernel, and those of all packets as one. `None` for a single packet,
     /// which goes as it is.
     pub(crate) fn head(&self) -> Option<([u8; HEADER_LEN], Head)> {
-        let (shape, [first, .., last]) = (self.shape?, &self.packets[..]) else { return None };
+        let (shape, first, last) =
+            (self.shape?, self.first, self.batch.get(usize::from(*self.others.last()?))?);
         let Layout { upper, upper_at, payload_at, version, .. } = shape.layout;
         let mut head = Head::new();
         head.try_extend_from_slice(first.get(..payload_at)?).ok()?;
@@ -162,7 +180,7 @@ impl<'p> Run<'p> {
     /// The payloads behind that head.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &'p [u8]> {
         let at = self.shape.map_or(0, |shape| shape.layout.payload_at);
-        self.packets.iter().map(move |packet| packet.get(at..).unwrap_or_default())
+        self.packets().map(move |packet| packet.get(at..).unwrap_or_default())
     }
 }
 

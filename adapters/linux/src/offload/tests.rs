@@ -2,7 +2,7 @@
 
 use super::header::{HEADER_LEN, VnetHeader};
 use super::segment::Layout;
-use super::{Cutter, Joiner, Run};
+use super::{Cutter, Run, join};
 use casemate_wire::ip::{IpVersion, proto};
 
 const V4: IpVersion = IpVersion::V4;
@@ -58,16 +58,14 @@ fn joined(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, usize)> {
     let mut out = |run: &Run<'_>| match run.head() {
         None => {
             let plain = VnetHeader::default().emit();
-            all.extend(run.packets().iter().map(|packet| ([&plain[..], packet].concat(), 1)));
+            all.extend(run.packets().map(|packet| ([&plain[..], packet].concat(), 1)));
         }
         Some((header, head)) => {
             let payloads: Vec<u8> = run.payloads().flatten().copied().collect();
-            all.push(([&header[..], &head[..], &payloads[..]].concat(), run.packets().len()));
+            all.push(([&header[..], &head[..], &payloads[..]].concat(), run.count()));
         }
     };
-    let mut joiner = Joiner::new();
-    packets.iter().for_each(|packet| joiner.push(packet, &mut out));
-    joiner.finish(&mut out);
+    join(&packets.iter().map(Vec::as_slice).collect(), &mut out);
     all
 }
 

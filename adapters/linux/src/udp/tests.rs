@@ -18,11 +18,11 @@ fn receive_one(any: IpAddr, from: &str, tos: u32) -> Vec<u8> {
     assert_eq!(ready, [true]);
     let mut buffers = Buffers::new();
     assert!(!port.receive(&mut buffers, usize::MAX).unwrap());
-    assert_eq!(buffers.packets().len(), 1);
-    let packet = buffers.packets()[0].data().to_vec();
+    let packets = buffers.contents();
+    let [packet] = &packets[..] else { panic!("one packet, not {}", packets.len()) };
     let udp = Udp::parse(&packet[packet.len() - 13..]).unwrap();
     assert_eq!((udp.src_port(), udp.dst_port()), (sender.local_addr().unwrap().port(), port.port()));
-    packet
+    packet.clone()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn waiting(port: &mut UdpPort) -> Vec<u8> {
     let mut buffers = Buffers::new();
     let mut found = Vec::new();
     while port.receive(&mut buffers, usize::MAX).is_ok() {
-        found.extend(buffers.packets().iter().map(|packet| packet.data()[packet.len() - 1]));
+        found.extend(buffers.contents().iter().map(|packet| packet[packet.len() - 1]));
     }
     found
 }

@@ -74,8 +74,8 @@ impl Host {
             dropped.push(reason);
         };
         ordered.fill(tun, buffers, Instant::from_millis(millis), &mut note).unwrap();
-        let packets = buffers.packets();
-        let v4 = packets.iter().map(|packet| packet.data()).filter(|packet| packet[0] == 0x45);
+        let packets = buffers.contents();
+        let v4 = packets.iter().filter(|packet| packet[0] == 0x45);
         v4.map(|packet| (packet[1].into(), packet[28], packet.len() - 28)).collect()
     }
 
