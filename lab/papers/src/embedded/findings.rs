@@ -132,17 +132,19 @@ impl View<'_> {
         let latency =
             |flow| self.sweep.spread(self.subject(Suite::Plain), flow, self.shortest(), Quantity::Pace);
         let (host, device) = (latency(Flow::HostAsks)?, latency(Flow::DeviceAsks)?);
+        let (agreement, how) = if device.most < host.least {
+            (Agreement::Agrees, "")
+        } else if device.median >= host.median * (1.0 + CLOSE) {
+            (Agreement::Differs, "it is higher: ")
+        } else if device.median >= host.median * (1.0 - CLOSE) {
+            (Agreement::Differs, "about the same: ")
+        } else {
+            (Agreement::NotMeasured, "the rounds contradict each other: ")
+        };
         let ours = format!(
-            "{:.0} µs where the host asks, {:.0} µs where the device asks",
+            "{how}{:.0} µs where the host asks, {:.0} µs where the device asks",
             host.median, device.median
         );
-        let agreement = if device.most < host.least {
-            Agreement::Agrees
-        } else if device.median >= host.median * (1.0 - CLOSE) {
-            Agreement::Differs
-        } else {
-            Agreement::NotMeasured
-        };
         Some(self.finding("latency is lower from the device to the host", "yes", ours, agreement, DIRECTION))
     }
 
