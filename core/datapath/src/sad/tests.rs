@@ -5,8 +5,7 @@ use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, EspSuite, KeyError, MacAlg, MacKey, Provider,
     Providers, SecretBytes,
 };
-use casemate_sa::{Lifetime, OuterHeader, SaParams, Transform, UdpEncap};
-use casemate_wire::ah::Align;
+use casemate_sa::{SaParams, Transform, UdpEncap};
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 use std::boxed::Box;
@@ -77,23 +76,11 @@ fn step() -> impl Strategy<Value = Step> {
 fn params(dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode) -> SaParams {
     let alg = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     let (encr, integ) = (SecretBytes::new(&[1; 20]), SecretBytes::new(&[]));
+    let transform = Transform::Esp { suite: EspSuite::Combined(alg), encr, integ };
     SaParams {
-        spi: Spi::new(spi).unwrap(),
-        src: addr(9),
-        dst: addr(dst),
-        transform: Transform::Esp { suite: EspSuite::Combined(alg), encr, integ },
-        mode,
         encap: port.map(|dst_port| UdpEncap { src_port: 4500, dst_port }),
-        esn: false,
-        replay_window: 0,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
         reqid,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
+        ..SaParams::new(Spi::new(spi).unwrap(), (addr(9), addr(dst)), mode, transform)
     }
 }
 
