@@ -8,7 +8,7 @@ use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
 use casemate_ike::spelling::{self, traffic};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
-use casemate_sched::{Dscp, NoDscp};
+use casemate_wire::dscp::{Dscp, NoDscp};
 use std::time::Duration;
 
 /// Time until rekeying where none is given.

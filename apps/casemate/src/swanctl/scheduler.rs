@@ -7,7 +7,8 @@ use casemate_ike::spelling::traffic;
 use casemate_ike::{Traffic, selector};
 use casemate_linux::Scheduling;
 use casemate_sa::AddrRange;
-use casemate_sched::{Class, Classifier, Config, Dscp, DscpTable, NoDscp, Rule as ClassRule};
+use casemate_sched::{Class, Classifier, Config, DscpTable, Rule as ClassRule};
+use casemate_wire::dscp::{Dscp, NoDscp};
 
 pub(super) const SCHEDULER: Schema = Schema {
     keys: &[("enabled", Rule::Take)],
