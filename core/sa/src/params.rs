@@ -1,6 +1,6 @@
 //! The description of one SA: everything that its creator decides and its user needs.
 
-use crate::{Lifetime, Selector, Spi};
+use crate::{DscpSet, Lifetime, Selector, Spi};
 use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
 use casemate_wire::ah::Align;
 use casemate_wire::ip::IpVersion;
@@ -168,6 +168,9 @@ pub struct SaParams {
     pub last_received: u64,
     /// What the SA may carry; `None` leaves that to the policies.
     pub selector: Option<Selector>,
+    /// Which packets out are for this SA rather than for others that may carry them as well (RFC 4301 section 4.4.2.1: not
+    /// checked of packets that come in). Empty is any.
+    pub dscp: DscpSet,
     /// When it ends.
     pub lifetime: Lifetime,
     /// Ties a policy's template to this SA; 0 ties to any.
@@ -186,7 +189,7 @@ impl SaParams {
     /// differ.
     ///
     /// No UDP encapsulation, 32-bit sequence numbers that begin anew, an anti-replay window of 64 packets, no selector of its
-    /// own, no end, no reqid, no padding against analysis, the usual outer header, and for AH the padding of RFC 4302 section
+    /// own, any DSCP, no end, no reqid, no padding against analysis, the usual outer header, and for AH the padding of RFC 4302 section
     /// 3.3.3.2.1.
     pub fn new(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> Self {
         Self {
@@ -201,6 +204,7 @@ impl SaParams {
             last_sent: 0,
             last_received: 0,
             selector: None,
+            dscp: DscpSet::NONE,
             lifetime: Lifetime::UNBOUNDED,
             reqid: 0,
             tfc_pad_to: 0,
