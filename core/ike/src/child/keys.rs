@@ -68,6 +68,7 @@ pub(crate) fn install(
     let Path { local, remote } = place.path;
     let encap = place.encapsulate;
     let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
+    let outbound = SaParams { dscp: config.dscp, ..outbound };
     let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
     let id = cx.shared.next_child_id();
     cx.shared.owners.insert(id, place.ike);
