@@ -315,3 +315,22 @@ fn a_peer_with_one_child_serves_both_classes() {
         nodes[0].receive(&wire);
     }
 }
+
+#[test]
+fn a_class_that_comes_after_the_peer_has_moved_joins_the_others() {
+    let classes = [BULK, VOICE];
+    let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
+    for (name, outside) in [("bulk", [198, 51, 100, 1]), ("voice", [198, 51, 100, 2])] {
+        nodes[0].begin(name);
+        settle_behind(&mut nodes, outside.into());
+    }
+    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        assert_eq!(nodes[1].endpoint.datapath().policies(direction).count(), 1);
+    }
+    for (tos, name) in BOTH {
+        let (way, wire) = nodes[0].send(tos).unwrap();
+        assert_eq!((&*way, &*nodes[1].receive(&wire)), (name, name));
+        assert_eq!(nodes[1].send(tos).unwrap().0, name);
+    }
+}
