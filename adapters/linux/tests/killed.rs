@@ -9,10 +9,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Outbound, TAIL_ROOM};
 use casemate_linux::counters::{BLOCK, CounterFile, Opened};
 use casemate_linux::rng::SystemRng;
-use casemate_sa::{
-    AddrRange, Instant, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform,
-};
-use casemate_wire::ah::Align;
+use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::packet::Packet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -108,24 +105,9 @@ const PING: [u8; 28] =
 
 fn sa() -> SaParams {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
-    SaParams {
-        spi: Spi::new(0x1000).unwrap(),
-        src: [192, 0, 2, 1].into(),
-        dst: [192, 0, 2, 2].into(),
-        transform: Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) },
-        mode: Mode::Tunnel,
-        encap: None,
-        esn: false,
-        replay_window: 64,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Eight,
-    }
+    let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
+    let path = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    SaParams::new(Spi::new(0x1000).unwrap(), path, Mode::Tunnel, transform)
 }
 
 fn policy() -> Policy {

@@ -5,9 +5,7 @@ use crate::{Code, suite};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{self, Action, Bundle};
-use casemate_sa::{
-    AddrRange, Lifetime, Mode, OuterHeader, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
-};
+use casemate_sa::{AddrRange, Mode, PortRange, Protocol, SaParams, Selector, Spi, Transform, UdpEncap};
 use casemate_wire::ah::Align;
 use core::net::IpAddr;
 
@@ -119,23 +117,16 @@ fn encap(sa: &Sa) -> Result<Option<UdpEncap>, Code> {
 
 pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
     let (spi, protocol, dst) = name(sa)?;
+    let (src, transform) = (required(&sa.src)?, transform(protocol, secrets)?);
     Ok(SaParams {
-        spi,
-        src: required(&sa.src)?,
-        dst,
-        transform: transform(protocol, secrets)?,
-        mode: mode(sa.mode)?,
         encap: encap(sa)?,
         esn: flag(sa.esn)?,
         replay_window: sa.replay_window,
         last_sent: sa.last_sequence,
         last_received: sa.last_sequence,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
         reqid: sa.reqid,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
         ah_align: if flag(sa.ah_align8)? { Align::Eight } else { Align::Four },
+        ..SaParams::new(spi, (src, dst), mode(sa.mode)?, transform)
     })
 }
 

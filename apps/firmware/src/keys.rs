@@ -11,9 +11,7 @@ use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::SharedKeys;
 use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, OnClose, Start};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant, Lifetime, Mode, OuterHeader, SaParams, Selector, Spi, Transform};
-use casemate_wire::ah::Align;
-use casemate_wire::ip::IpVersion;
+use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, Spi, Transform};
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -71,25 +69,8 @@ fn ah_transform(sa: &AhSa) -> Transform {
     Transform::Ah { suite: AhSuite(MAC), integ: sa.integ.clone() }
 }
 
-fn params(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> SaParams {
-    SaParams {
-        spi,
-        src,
-        dst,
-        transform,
-        mode,
-        encap: None,
-        esn: false,
-        replay_window: REPLAY_WINDOW,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::of(if src.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }),
-    }
+fn params(spi: Spi, path: (IpAddr, IpAddr), mode: Mode, transform: Transform) -> SaParams {
+    SaParams { replay_window: REPLAY_WINDOW, ..SaParams::new(spi, path, mode, transform) }
 }
 
 const fn template(sa: &SaParams) -> Template {

@@ -48,14 +48,15 @@ impl Datapath {
     }
 }
 
-/// The flow of answers to a TCP packet.
+/// The flow of answers to a TCP packet, which are taken to have its DSCP.
 fn answer_to(flow: &FlowKey) -> Option<FlowKey> {
     let (src, dst) = flow.ports()?;
-    match (flow.src(), flow.dst()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Some(FlowKey::v4(to, from, proto::TCP, (dst, src))),
-        (IpAddr::V6(from), IpAddr::V6(to)) => Some(FlowKey::v6(to, from, proto::TCP, (dst, src))),
-        _ => None,
-    }
+    let answer = match (flow.src(), flow.dst()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => FlowKey::v4(to, from, proto::TCP, (dst, src)),
+        (IpAddr::V6(from), IpAddr::V6(to)) => FlowKey::v6(to, from, proto::TCP, (dst, src)),
+        _ => return None,
+    };
+    Some(answer.with_dscp(flow.dscp()))
 }
 
 /// A TCP SYN in a packet.

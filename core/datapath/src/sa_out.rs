@@ -10,7 +10,7 @@ use crate::{AddSaError, SaPath};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
-use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi};
+use casemate_sa::{DscpSet, Instant, Mode, Protocol, SaParams, Selector, Spi};
 use core::net::IpAddr;
 
 /// One SA.
@@ -28,6 +28,7 @@ pub(crate) struct SaOut {
     pub(crate) reqid: u32,
     /// Boxed, for few SAs have one: policies say what negotiated ones carry.
     pub(crate) selector: Option<Box<Selector>>,
+    pub(crate) dscp: DscpSet,
     /// Order of addition, set by the SAD.
     pub(crate) serial: u64,
 }
@@ -53,6 +54,7 @@ impl SaOut {
             dst: params.dst,
             reqid: params.reqid,
             selector: params.selector.map(Box::new),
+            dscp: params.dscp,
             serial: 0,
         })
     }

@@ -261,8 +261,8 @@ impl Sad {
         self.arrivals.find(self.hash.of(arrival), |known| known.arrival == *arrival)
     }
 
-    /// The outbound SA added first that a policy's template accepts and whose own selector takes `flow`. In transport mode
-    /// a template without addresses means those of the packet, `path` (source, destination).
+    /// The outbound SA that a policy's template accepts and whose own selector takes `flow`: of those whose [`rank`] is best the
+    /// one added first. In transport mode a template without addresses means those of the packet, `path` (source, destination).
     pub(crate) fn resolve(
         &self,
         template: &Template,
@@ -281,7 +281,8 @@ impl Sad {
         let serves = |sa: &SaOut| is_between(sa) && sa.is_wanted_by(template) && takes(sa);
         let oldest = |slots: &mut dyn Iterator<Item = u32>| {
             let sas = slots.filter_map(|slot| Some((slot, self.out.slot(slot)?)));
-            sas.filter(|(_, sa)| serves(sa)).min_by_key(|(_, sa)| sa.serial).map(|(slot, _)| slot)
+            let serving = sas.filter(|(_, sa)| serves(sa));
+            serving.min_by_key(|(_, sa)| (rank(sa, flow), sa.serial)).map(|(slot, _)| slot)
         };
         // A reqid of 0 is any.
         match (template.reqid, path.map(|path| self.hash.of(&path))) {
@@ -354,6 +355,16 @@ impl Sad {
 
     pub(crate) fn iter_inbound(&self) -> impl Iterator<Item = (SaId, &SaIn)> {
         self.inn.iter().map(|(slot, generation, sa)| (SaId::new(Direction::Inbound, slot, generation), sa))
+    }
+}
+
+/// How much an SA that serves a packet is for packets like it: the lowest are used. RFC 4301 section 4.4.2.1: code points choose
+/// among SAs that match otherwise. One that is meant for others is better than none: nothing is lost while the right one is missing.
+fn rank(sa: &SaOut, flow: Option<&FlowKey>) -> u8 {
+    match flow {
+        Some(flow) if sa.dscp.contains(flow.dscp()) => 0,
+        _ if sa.dscp.is_empty() => 1,
+        _ => 2,
     }
 }
 

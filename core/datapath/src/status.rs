@@ -6,7 +6,7 @@ use crate::sa_out::SaOut;
 use crate::shared::Engine;
 use crate::{Direction, SaId};
 use alloc::string::{String, ToString};
-use casemate_sa::{Mode, Protocol, Spi};
+use casemate_sa::{DscpSet, Mode, Protocol, Spi};
 use core::net::IpAddr;
 
 /// A snapshot of one SA.
@@ -32,6 +32,8 @@ pub struct SaStatus {
     pub udp_encapsulated: bool,
     /// Request identifier.
     pub reqid: u32,
+    /// Outbound only: which packets are for this SA rather than for others; empty is any.
+    pub dscp: DscpSet,
     /// The last number used (outbound) or the highest received (inbound).
     pub seq: u64,
     /// Packets, bytes and times.
@@ -67,6 +69,7 @@ impl SaStatus {
             esn: sa.shared.esn,
             udp_encapsulated: sa.framing.encap.is_some(),
             reqid: sa.reqid,
+            dscp: sa.dscp,
             seq: sa.seq.last(),
             meter: sa.meter.clone(),
             window: None,
@@ -86,6 +89,7 @@ impl SaStatus {
             esn: sa.shared.esn,
             udp_encapsulated: matches!(sa.gate, Gate::EspInUdp(_)),
             reqid: sa.reqid,
+            dscp: DscpSet::NONE,
             seq: sa.state.window.highest(),
             meter: sa.state.meter.clone(),
             window: Some(WindowStatus {

@@ -291,9 +291,10 @@ impl Children {
     }
 
     /// Child SAs follow a peer that moved.
-    pub(crate) fn follow(&self, children: &[ChildId], path: Path, datapath: &mut Datapath) {
+    pub(crate) fn follow(&mut self, children: &[ChildId], path: Path, datapath: &mut Datapath) {
         let (local, remote) = (path.local, path.remote);
-        for child in children.iter().filter_map(|id| self.known.get(*id)) {
+        let Self { known, lineages, by_peer, .. } = self;
+        for child in children.iter().filter_map(|id| known.get(*id)) {
             let encap = |src_port, dst_port| Some(UdpEncap { src_port, dst_port });
             if let Outbound::Used(id) = child.outbound {
                 let encap = encap(local.port(), remote.port());
@@ -301,6 +302,12 @@ impl Children {
             }
             let encap = encap(remote.port(), local.port());
             datapath.move_sa(child.inbound, SaPath { src: remote.ip(), dst: local.ip(), encap });
+            // Those to come for the same traffic find it where the peer is now.
+            let Some(lineage) = lineages.get_mut(child.lineage) else { continue };
+            let (start, before) =
+                (start_of(&lineage.remote), core::mem::replace(&mut lineage.peer, remote.ip()));
+            by_peer.remove(&with_peer(start, before), behind(child.lineage));
+            by_peer.insert(&with_peer(start, lineage.peer), behind(child.lineage));
         }
     }
 

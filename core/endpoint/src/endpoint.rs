@@ -5,7 +5,7 @@ use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
 use crate::policy::Spds;
 use crate::reqids::Reqids;
-use crate::traps::Traps;
+use crate::traps::{Sprung, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -231,8 +231,10 @@ impl Endpoint {
             any = true;
             match event {
                 Told::Acquire { policy, ref flow } => {
-                    if let Some((connection, child, packet)) = self.traps.spring(policy, flow) {
-                        self.acquire(&connection, &child, packet, means);
+                    if let Some(Sprung { connection, children, packet }) = self.traps.spring(policy, flow) {
+                        for child in children {
+                            self.acquire(&connection, &child, packet, means);
+                        }
                     }
                 }
                 Told::SoftLifetime(sa) => {

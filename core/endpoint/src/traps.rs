@@ -33,6 +33,14 @@ struct Trap {
     up: usize,
 }
 
+/// What a packet asks for.
+pub(crate) struct Sprung {
+    pub(crate) connection: Arc<Connection>,
+    /// That of the trap that the packet met is the first.
+    pub(crate) children: Vec<Arc<Child>>,
+    pub(crate) packet: (Traffic, Traffic),
+}
+
 impl Traps {
     /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
     /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
@@ -89,18 +97,26 @@ impl Traps {
         traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(spds));
     }
 
-    /// What a packet asks for that met a trap, the first time: connection, child, and the packet.
-    #[expect(clippy::type_complexity, reason = "four values that go on together")]
-    pub(crate) fn spring(
-        &mut self,
-        policy: PolicyId,
-        flow: &FlowKey,
-    ) -> Option<(Arc<Connection>, Arc<Child>, (Traffic, Traffic))> {
+    /// What a packet asks for that met a trap, the first time.
+    ///
+    /// All packets meet the first of several traps for the same traffic, and once there is one Child SA they go through that. So
+    /// those that are told apart by the DSCP are sprung together.
+    pub(crate) fn spring(&mut self, policy: PolicyId, flow: &FlowKey) -> Option<Sprung> {
         let trap = self.traps.get_mut(*self.by_policy.get(policy)?)?;
         if core::mem::replace(&mut trap.asked, true) {
             return None;
         }
-        Some((trap.connection.clone(), trap.child.clone(), packet(flow)))
+        let (connection, child) = (trap.connection.clone(), trap.child.clone());
+        let mut children = Vec::from([child.clone()]);
+        for place in self.by_name.of(connection.name.as_bytes()).map(place) {
+            let Some(other) = self.traps.get_mut(place).filter(|other| other.is_beside(&child)) else {
+                continue;
+            };
+            if !core::mem::replace(&mut other.asked, true) {
+                children.push(other.child.clone());
+            }
+        }
+        Some(Sprung { connection, children, packet: packet(flow) })
     }
 
     /// There is one Child SA more of this child of this connection.
@@ -140,6 +156,14 @@ impl Traps {
                 trap.asked &= trap.up > 0;
             }
         }
+    }
+}
+
+impl Trap {
+    /// Whether it is for the same traffic as `child`, but for packets of another DSCP, and has no Child SA.
+    fn is_beside(&self, child: &Child) -> bool {
+        let same_traffic = self.child.local_ts == child.local_ts && self.child.remote_ts == child.remote_ts;
+        self.up == 0 && same_traffic && self.child.dscp != child.dscp
     }
 }
 

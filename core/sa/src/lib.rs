@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod addr;
+mod dscp_set;
 mod lifetime;
 mod limits;
 mod params;
@@ -15,6 +16,7 @@ mod spi;
 mod time;
 
 pub use addr::{AddrRange, BadRange};
+pub use dscp_set::DscpSet;
 pub use lifetime::{Bounds, Lifetime};
 pub use limits::Limits;
 pub use params::{DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, SaParams, Transform, UdpEncap};

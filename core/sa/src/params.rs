@@ -1,8 +1,9 @@
 //! The description of one SA: everything that its creator decides and its user needs.
 
-use crate::{Lifetime, Selector, Spi};
+use crate::{DscpSet, Lifetime, Selector, Spi};
 use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
 use casemate_wire::ah::Align;
+use casemate_wire::ip::IpVersion;
 use core::fmt;
 use core::net::IpAddr;
 
@@ -139,6 +140,9 @@ impl Transform {
     }
 }
 
+/// The anti-replay window of an SA that says nothing of it, in packets. RFC 4303 section 3.4.3: 64 SHOULD be the default.
+const REPLAY_WINDOW: u32 = 64;
+
 /// One SA, one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaParams {
@@ -164,6 +168,9 @@ pub struct SaParams {
     pub last_received: u64,
     /// What the SA may carry; `None` leaves that to the policies.
     pub selector: Option<Selector>,
+    /// Which packets out are for this SA rather than for others that may carry them as well (RFC 4301 section 4.4.2.1: not
+    /// checked of packets that come in). Empty is any.
+    pub dscp: DscpSet,
     /// When it ends.
     pub lifetime: Lifetime,
     /// Ties a policy's template to this SA; 0 ties to any.
@@ -175,4 +182,34 @@ pub struct SaParams {
     pub outer: OuterHeader,
     /// Boundary that AH's padding reaches for IPv4: 4 bytes by the RFC, 8 by Linux unless told `align4`. IPv6 has 8.
     pub ah_align: Align,
+}
+
+impl SaParams {
+    /// A new SA between two addresses (source, destination), without anything that can be left out; change the fields that should
+    /// differ.
+    ///
+    /// No UDP encapsulation, 32-bit sequence numbers that begin anew, an anti-replay window of 64 packets, no selector of its
+    /// own, any DSCP, no end, no reqid, no padding against analysis, the usual outer header, and for AH the padding of RFC 4302 section
+    /// 3.3.3.2.1.
+    pub fn new(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> Self {
+        Self {
+            spi,
+            src,
+            dst,
+            transform,
+            mode,
+            encap: None,
+            esn: false,
+            replay_window: REPLAY_WINDOW,
+            last_sent: 0,
+            last_received: 0,
+            selector: None,
+            dscp: DscpSet::NONE,
+            lifetime: Lifetime::UNBOUNDED,
+            reqid: 0,
+            tfc_pad_to: 0,
+            outer: OuterHeader::default(),
+            ah_align: Align::of(if src.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }),
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! From a packet to its class: selectors of the configuration first, then the DSCP.
 
-use crate::{Class, Dscp};
+use crate::Class;
 use alloc::boxed::Box;
 use casemate_sa::Selector;
+use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::Overview;
 
 /// Packets that match the selector are of the class.

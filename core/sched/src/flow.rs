@@ -1,6 +1,7 @@
 //! Which packets belong together: those of one flow keep their order.
 
 use casemate_sa::Spi;
+use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::{FlowKey, Fragment};
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -25,12 +26,13 @@ impl FlowHash {
 
     /// The flow of a packet with these selectors. A protected packet shows no more than its SA: give its `spi`.
     ///
-    /// Only the first fragment of a datagram has ports, so fragments go by addresses and protocol.
+    /// Only the first fragment of a datagram has ports, so fragments go by addresses and protocol. The DSCP makes no other flow:
+    /// packets that differ in their drop precedence keep their order (RFC 2597 section 2).
     #[inline]
     pub fn of(&self, key: &FlowKey, spi: Option<Spi>) -> u32 {
         let mut hasher = FoldHasher::with_seed(self.start, &self.seeds);
         if key.fragment() == Fragment::Whole {
-            key.hash(&mut hasher);
+            key.with_dscp(Dscp::DEFAULT).hash(&mut hasher);
         } else {
             (key.src_bits(), key.dst_bits(), key.proto()).hash(&mut hasher);
         }
@@ -78,6 +80,14 @@ mod tests {
         let mut queues = [0; 8];
         flows.iter().for_each(|flow| queues[(flow >> 29) as usize] += 1);
         assert!(queues.iter().all(|n| (15..70).contains(n)), "{queues:?}");
+    }
+
+    #[test]
+    fn the_code_point_makes_no_other_flow() {
+        let (hash, key) = (FlowHash::new(7), key(1, 1000));
+        for dscp in (0..64).filter_map(Dscp::new) {
+            assert_eq!(hash.of(&key.with_dscp(dscp), None), hash.of(&key, None));
+        }
     }
 
     /// Two fragments of a UDP datagram, of which the first shows ports.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Overview of a packet
-//!     |  Classifier     selectors, then the DSCP: one of five classes      classifier.rs, dscp.rs
+//!     |  Classifier     selectors, then the DSCP: one of five classes      classifier.rs
 //!     |  FlowHash       which packets must keep their order                flow.rs
 //!     v
 //!  Scheduler::offer     refused if its flow holds too much already         fair.rs
@@ -34,7 +34,6 @@ mod class;
 mod classifier;
 mod codel;
 mod config;
-mod dscp;
 mod fair;
 mod flow;
 mod round;
@@ -45,7 +44,6 @@ mod ways;
 pub use class::{Class, PerClass};
 pub use classifier::{Classifier, DscpTable, Rule};
 pub use config::{Cap, Config, ConfigError, Patience, Share};
-pub use dscp::{Dscp, NoDscp};
 pub use fair::MIN_CHARGE;
 pub use flow::FlowHash;
 pub use scheduler::{Counters, Refusal, Refused, Scheduler};

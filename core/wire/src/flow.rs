@@ -1,4 +1,5 @@
-//! What a packet shows to the SPD: addresses, upper-layer protocol and ports (the selectors of RFC 4301 section 4.4.1.1).
+//! What a packet shows to the SPD: addresses, upper-layer protocol and ports (the selectors of RFC 4301 section 4.4.1.1), and
+//! to the SAs that a policy leads to: its DSCP (section 4.4.2.1).
 //!
 //! Called for every packet that is classified, so a key is five words, cheap to hash and to compare. Where a selector
 //! cannot be seen, because an earlier fragment holds it, it is OPAQUE: `None` here.
@@ -11,6 +12,7 @@ use core::{
 
 use crate::{
     Malformed,
+    dscp::Dscp,
     ip::{IpVersion, Ipv4, Ipv6, proto, v4, version},
 };
 
@@ -25,10 +27,10 @@ pub enum Fragment {
     Later,
 }
 
-/// The selectors of one packet.
+/// The selectors of one packet, and its DSCP.
 ///
-/// The words are source (two), destination (two), and `flags | protocol | ports`; unused bits are 0, so that equal
-/// selectors are equal words.
+/// The words are source (two), destination (two), and `DSCP | flags | protocol | ports`; unused bits are 0, so that what is equal
+/// has equal words. No selector looks at the DSCP.
 #[derive(Clone, Copy, Eq)]
 pub struct FlowKey([u64; 5]);
 
@@ -37,6 +39,8 @@ const OPAQUE_PROTO: u64 = 1 << 41;
 const OPAQUE_PORTS: u64 = 1 << 42;
 const FIRST: u64 = 1 << 43;
 const LATER: u64 = 1 << 44;
+/// Where the DSCP begins.
+const DSCP: u32 = 45;
 
 /// What one look at a packet's headers tells a gateway, so that it need not look again.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +81,8 @@ impl Overview {
         let src = u32::from_be_bytes([h[12], h[13], h[14], h[15]]);
         let dst = u32::from_be_bytes([h[16], h[17], h[18], h[19]]);
         let ports = u32::from_be_bytes([h[20], h[21], h[22], h[23]]);
-        let key = FlowKey([src.into(), 0, dst.into(), 0, u64::from(proto) << 32 | u64::from(ports)]);
+        let rest = dscp_bits(Dscp::of_tos(h[1])) | u64::from(proto) << 32 | u64::from(ports);
+        let key = FlowKey([src.into(), 0, dst.into(), 0, rest]);
         Some(Self::new(key, total_len.into(), h[1], flags != 0))
     }
 
@@ -136,13 +141,13 @@ impl FlowKey {
         }
     }
 
-    /// A key of a whole IPv4 packet; `ports` as [`FlowKey::ports`] gives them.
+    /// A key of a whole IPv4 packet of the default DSCP; `ports` as [`FlowKey::ports`] gives them.
     #[inline]
     pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, ports: (u16, u16)) -> Self {
         Self::pack_v4(src, dst, Some(proto), port_bits(ports), Fragment::Whole)
     }
 
-    /// A key of a whole IPv6 packet; `ports` as [`FlowKey::ports`] gives them.
+    /// A key of a whole IPv6 packet of the default DSCP; `ports` as [`FlowKey::ports`] gives them.
     #[inline]
     pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, ports: (u16, u16)) -> Self {
         Self::pack_v6(src, dst, Some(proto), port_bits(ports), Fragment::Whole)
@@ -157,7 +162,7 @@ impl FlowKey {
         };
         let proto = ip.protocol();
         let ports = read_ports(proto, ip.payload(), fragment);
-        Self::pack_v4(ip.src(), ip.dst(), Some(proto), ports, fragment)
+        Self::pack_v4(ip.src(), ip.dst(), Some(proto), ports, fragment).with_dscp(Dscp::of_tos(ip.tos()))
     }
 
     #[inline(always)]
@@ -177,7 +182,8 @@ impl FlowKey {
             }
             None => OPAQUE_PORTS,
         };
-        Ok(Self::pack_v6(ip.src(), ip.dst(), upper, ports, fragment))
+        let key = Self::pack_v6(ip.src(), ip.dst(), upper, ports, fragment);
+        Ok(key.with_dscp(Dscp::of_tos(ip.traffic_class())))
     }
 
     #[inline]
@@ -262,10 +268,18 @@ impl FlowKey {
         }
     }
 
-    /// The key as words, for a hash function.
+    /// Its DSCP.
     #[inline]
-    pub fn words(&self) -> &[u64; 5] {
-        &self.0
+    pub fn dscp(&self) -> Dscp {
+        Dscp::of_tos(((self.0[4] >> DSCP) as u8) << 2)
+    }
+
+    /// The same selectors with this DSCP.
+    #[inline]
+    #[must_use]
+    pub fn with_dscp(self, dscp: Dscp) -> Self {
+        let [a, b, c, d, rest] = self.0;
+        Self([a, b, c, d, rest & !dscp_bits(Dscp::MAX) | dscp_bits(dscp)])
     }
 }
 
@@ -295,6 +309,7 @@ impl fmt::Debug for FlowKey {
             .field("proto", &self.proto())
             .field("ports", &self.ports())
             .field("fragment", &self.fragment())
+            .field("dscp", &self.dscp())
             .finish()
     }
 }
@@ -335,6 +350,11 @@ fn read_other_ports(proto: u8, upper: &[u8], fragment: Fragment) -> u64 {
 #[inline]
 fn port_bits((src, dst): (u16, u16)) -> u64 {
     u64::from(src) << 16 | u64::from(dst)
+}
+
+#[inline]
+fn dscp_bits(dscp: Dscp) -> u64 {
+    u64::from(dscp.value()) << DSCP
 }
 
 #[inline]

@@ -14,6 +14,7 @@ extern crate std;
 
 pub mod ah;
 pub mod checksum;
+pub mod dscp;
 pub mod error;
 pub mod esp;
 pub mod flow;

@@ -3,10 +3,7 @@
 use casemate_crypto::{EspSuite, Provider, Providers, Rng, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, HEAD_ROOM, TAIL_ROOM};
-use casemate_sa::{
-    AddrRange, Instant, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform,
-};
-use casemate_wire::ah::Align;
+use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The moment at which everything happens.
@@ -64,24 +61,9 @@ pub(crate) fn tunnel(suite: EspSuite, spi: u32) -> SaParams {
         }
     };
     let (encr, integ) = (SecretBytes::new(&vec![0x42; encr]), SecretBytes::new(&vec![0x24; integ]));
-    SaParams {
-        spi: Spi::new(spi).unwrap(),
-        src: NEAR.into(),
-        dst: FAR.into(),
-        transform: Transform::Esp { suite, encr, integ },
-        mode: Mode::Tunnel,
-        encap: None,
-        esn: false,
-        replay_window: 1024,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
-    }
+    let (spi, path) = (Spi::new(spi).unwrap(), (NEAR.into(), FAR.into()));
+    let sa = SaParams::new(spi, path, Mode::Tunnel, Transform::Esp { suite, encr, integ });
+    SaParams { replay_window: 1024, ..sa }
 }
 
 /// A data path without SAs and policies.

@@ -8,7 +8,6 @@ use casemate_datapath::{Direction, SaId, Unmatched};
 use casemate_sa::{
     AddrRange, Lifetime, Limits, Mode, OuterHeader, SaParams, Selector, Spi, Transform, UdpEncap,
 };
-use casemate_wire::ah::Align;
 use core::net::IpAddr;
 
 /// Addresses: of the tunnel's ends (or of the hosts, in transport mode), and of the hosts behind them.
@@ -91,23 +90,16 @@ impl LinkSpec {
         let (mode, transform) = self.layers[layer].clone();
         let spi = 0x1000 + 16 * layer as u32 + u32::from(forward);
         SaParams {
-            spi: Spi::new(spi).unwrap(),
-            src,
-            dst,
-            transform,
-            mode,
             encap: (self.encap && layer + 1 == self.layers.len())
                 .then_some(UdpEncap { src_port: 4500, dst_port: 4500 }),
             esn: self.esn,
             replay_window: self.window,
             last_sent: self.last_seq,
             last_received: self.last_seq,
-            selector: None,
             lifetime: self.lifetime,
-            reqid: 0,
             tfc_pad_to: self.tfc_pad_to,
             outer: self.outer,
-            ah_align: Align::Four,
+            ..SaParams::new(Spi::new(spi).unwrap(), (src, dst), mode, transform)
         }
     }
 

@@ -10,8 +10,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaStatus};
 use casemate_datapath_tests::suites;
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi};
-use casemate_wire::ah::Align;
+use casemate_sa::{Mode, Protocol, SaParams, Selector, Spi};
 use std::time::Duration;
 
 /// The child that these networks would be of.
@@ -36,23 +35,14 @@ pub(crate) fn has(plan: &Plan, node: usize) -> bool {
 /// What one direction is like. `from` is the node that sends.
 fn params(style: &Style, from: usize, last: u64) -> SaParams {
     let gcm = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
+    let spi = Spi::new(0x100 + from as u32).unwrap();
+    let path = (places::outer(style, from), places::outer(style, 1 - from));
     SaParams {
-        spi: Spi::new(0x100 + from as u32).unwrap(),
-        src: places::outer(style, from),
-        dst: places::outer(style, 1 - from),
-        transform: suites::esp(gcm, from as u8),
-        mode: Mode::Tunnel,
-        encap: None,
         esn: true,
-        replay_window: 64,
         last_sent: last,
         last_received: last,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
         reqid: REQID,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
+        ..SaParams::new(spi, path, Mode::Tunnel, suites::esp(gcm, from as u8))
     }
 }
 

@@ -1,7 +1,6 @@
 use super::*;
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, SecretBytes};
-use casemate_sa::{Lifetime, Mode, OuterHeader, SaParams, Spi, Transform};
-use casemate_wire::ah::Align;
+use casemate_sa::{Mode, SaParams, Spi, Transform};
 use std::path::{Path, PathBuf};
 
 /// A path in a directory of its own, removed at the end.
@@ -27,24 +26,9 @@ impl Drop for Place {
 
 fn sa() -> SaParams {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
-    SaParams {
-        spi: Spi::new(0x1000).unwrap(),
-        src: [192, 0, 2, 1].into(),
-        dst: [192, 0, 2, 2].into(),
-        transform: Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) },
-        mode: Mode::Tunnel,
-        encap: None,
-        esn: false,
-        replay_window: 64,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Eight,
-    }
+    let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
+    let path = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    SaParams::new(Spi::new(0x1000).unwrap(), path, Mode::Tunnel, transform)
 }
 
 fn open(path: &Path) -> CounterFile {

@@ -3,7 +3,8 @@
 //! Protected packets show no more than their outer header, so it is the DSCP there that says what is urgent.
 
 use super::{BYTE, HALF, Step};
-use casemate_sched::{Class, Dscp, DscpTable};
+use casemate_sched::{Class, DscpTable};
+use casemate_wire::dscp::Dscp;
 use casemate_wire::ip::IpVersion;
 
 /// `A &= k` (linux/bpf_common.h).

@@ -6,7 +6,8 @@
 use super::assembler::{Assembler, Instruction, Label, Op, Operand, Reg, When, Width};
 use Operand::{Number, Register};
 use casemate_sa::{AddrRange, PortRange};
-use casemate_sched::{Class, Classifier, Dscp, DscpTable, PerClass, Rule};
+use casemate_sched::{Class, Classifier, DscpTable, PerClass, Rule};
+use casemate_wire::dscp::Dscp;
 use casemate_wire::ip::proto;
 use std::net::IpAddr;
 

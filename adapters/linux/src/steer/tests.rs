@@ -1,7 +1,8 @@
 use super::*;
 use crate::sys::bpf_run;
 use casemate_sa::{AddrRange, PortRange, Selector};
-use casemate_sched::{Class, Dscp, DscpTable, Rule};
+use casemate_sched::{Class, DscpTable, Rule};
+use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::Overview;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

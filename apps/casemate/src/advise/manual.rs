@@ -5,8 +5,7 @@ use crate::failure::Failure;
 use crate::xfrm::state_line_with_keys;
 use casemate_crypto::{EspSuite, Rng, SecretBytes};
 use casemate_linux::rng::SystemRng;
-use casemate_sa::{Lifetime, OuterHeader, SaParams, Spi, Transform, UdpEncap};
-use casemate_wire::ah::Align;
+use casemate_sa::{SaParams, Spi, Transform, UdpEncap};
 use casemate_wire::ip::IpVersion;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zeroize::Zeroizing;
@@ -41,12 +40,7 @@ pub(super) fn lines(answer: &Answer) -> Result<Zeroizing<String>, Failure> {
     Ok(text)
 }
 
-fn state(
-    answer: &Answer,
-    suite: EspSuite,
-    (src, dst): (IpAddr, IpAddr),
-    rng: &mut SystemRng,
-) -> Option<SaParams> {
+fn state(answer: &Answer, suite: EspSuite, path: (IpAddr, IpAddr), rng: &mut SystemRng) -> Option<SaParams> {
     let (encr, integ) = match suite {
         EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
         EspSuite::Separate(cipher, mac) => {
@@ -55,22 +49,10 @@ fn state(
     };
     let transform = Transform::Esp { suite, encr: key(encr, rng), integ: key(integ, rng) };
     Some(SaParams {
-        spi: spi(rng)?,
-        src,
-        dst,
-        transform,
-        mode: answer.settings.mode,
         encap: answer.use_case.behind_nat.then_some(UdpEncap { src_port: NAT_PORT, dst_port: NAT_PORT }),
         esn: answer.settings.esn,
         replay_window: answer.settings.replay_window,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
+        ..SaParams::new(spi(rng)?, path, answer.settings.mode, transform)
     })
 }
 

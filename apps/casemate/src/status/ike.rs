@@ -1,6 +1,6 @@
 //! IKE SAs with their Child SAs, as JSON.
 
-use super::snapshot::seconds;
+use super::snapshot::{code_points, seconds};
 use casemate::Endpoint;
 use casemate_datapath::SaId;
 use casemate_datapath::SaStatus;
@@ -103,6 +103,7 @@ fn child_sa(child: &ChildStatus, now: Instant, meters: &Meters<'_>) -> Value {
         "esn": child.suite.esn,
         "local_ts": texts(&child.local),
         "remote_ts": texts(&child.remote),
+        "dscp_values": code_points(child.child.dscp),
         "packets_in": inbound.0,
         "bytes_in": inbound.1,
         "packets_out": outbound.0,

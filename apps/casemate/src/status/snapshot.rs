@@ -4,7 +4,7 @@ use super::ike::IkeSnapshot;
 use crate::cli::RunArgs;
 use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_linux::Home;
-use casemate_sa::{Bounds, Instant};
+use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -124,6 +124,7 @@ impl Snapshot {
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
             "reqid": sa.reqid,
+            "dscp_values": code_points(sa.dscp),
             "seq": sa.seq,
             "packets": meter.packets,
             "bytes": meter.bytes,
@@ -174,6 +175,11 @@ fn word(direction: Direction) -> &'static str {
         Direction::Outbound => "out",
         Direction::Inbound => "in",
     }
+}
+
+/// By name; none is any.
+pub(super) fn code_points(set: DscpSet) -> Vec<String> {
+    set.iter().map(|dscp| dscp.to_string()).collect()
 }
 
 /// With milliseconds.

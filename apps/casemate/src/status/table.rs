@@ -88,7 +88,7 @@ fn child_row(sa: &Value, child: &Value) -> [String; 8] {
     [
         format!("{}.{}", show(sa, "name"), show(child, "name")),
         show(child, "state"),
-        format!("{} {}", show(child, "protocol"), show(child, "mode")),
+        what(child),
         pair(["spi_in", "spi_out"]),
         all("local_ts"),
         all("remote_ts"),
@@ -116,24 +116,34 @@ fn counts(text: &mut String, answer: &Value, name: &str, head: [&str; 2]) {
 }
 
 fn sa_row(sa: &Value) -> [String; 10] {
-    let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
-    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp")] {
-        if sa.get(flag).and_then(Value::as_bool) == Some(true) {
-            what.push_str(word);
-        }
-    }
     [
         show(sa, "direction"),
         show(sa, "spi"),
         show(sa, "src"),
         show(sa, "dst"),
-        what,
+        what(sa),
         format!("{} ({})", show(sa, "suite"), show(sa, "provider")),
         show(sa, "seq"),
         show(sa, "packets"),
         show(sa, "bytes"),
         window(sa),
     ]
+}
+
+/// Protocol and mode, whatever is not as usual, and which packets the SA is for.
+fn what(sa: &Value) -> String {
+    let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
+    for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp")] {
+        if sa.get(flag).and_then(Value::as_bool) == Some(true) {
+            what.push_str(word);
+        }
+    }
+    let points: Vec<&str> = list(sa, "dscp_values").iter().filter_map(Value::as_str).collect();
+    if !points.is_empty() {
+        what.push_str(" dscp ");
+        what.push_str(&points.join(","));
+    }
+    what
 }
 
 fn window(sa: &Value) -> String {
@@ -196,7 +206,7 @@ mod tests {
             "sas": [{
                 "direction": "in", "spi": "0x00001001", "src": "192.0.2.1", "dst": "192.0.2.2", "protocol": "esp",
                 "mode": "tunnel", "suite": "X", "provider": "aws-lc", "esn": true, "udp_encapsulated": false,
-                "seq": 5, "packets": 4, "bytes": 300,
+                "dscp_values": ["cs5", "ef"], "seq": 5, "packets": 4, "bytes": 300,
                 "window": {"size": 64, "recent": "0x1", "replays": 2, "icv_failures": 1},
             }],
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
@@ -206,7 +216,7 @@ mod tests {
         let text = render(&answer);
         for line in [
             "casemate 1.2.3 (pid 7) on tun5, up 1:02:05, from a.xfrm",
-            "  in  0x00001001  192.0.2.1  192.0.2.2  esp tunnel esn  X (aws-lc)        5    4        300    \
+            "  in  0x00001001  192.0.2.1  192.0.2.2  esp tunnel esn dscp cs5,ef  X (aws-lc)        5    4        300    \
              64, 2 replays, 1 wrong ICVs",
             "  out  a -> b   discard  3",
             "  least  6          0             2     1",

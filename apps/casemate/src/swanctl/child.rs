@@ -2,13 +2,12 @@
 
 use super::connection::Context;
 use super::schema::{Keys, Rule, Schema};
-use super::value::{choice, count, number, time, truth, volume};
+use super::value::{choice, code_point, count, number, time, truth, volume};
 use super::view::View;
 use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
 use casemate_ike::spelling::{self, traffic};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
-use casemate_sched::{Dscp, NoDscp};
 use std::time::Duration;
 
 /// Time until rekeying where none is given.
@@ -68,6 +67,7 @@ pub(super) const CHILD: Schema = Schema {
         ("copy_ecn", Rule::Take),
         ("copy_dscp", Rule::Take),
         ("dscp", Rule::Take),
+        ("dscp_values", Rule::Take),
         ("start_action", Rule::Take),
         ("close_action", Rule::Take),
         ("per_cpu_sas", Rule::Off("SAs for each CPU (RFC 9611) are not implemented")),
@@ -154,6 +154,7 @@ fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), packets_overtake: boo
         on_dead_peer: keys.get("dpd_action", on_close).unwrap_or(OnClose::Clear),
         reqid: keys.get("reqid", number).filter(|reqid| *reqid != 0),
         replay_window: replay_window(keys, packets_overtake),
+        dscp: keys.list("dscp_values", code_point).into_iter().collect(),
         tfc_pad_to: keys.get("tfc_padding", padding).unwrap_or(0),
         outer: outer(keys),
         priority: keys.get("priority", number).filter(|priority| *priority != 0),
@@ -282,14 +283,14 @@ fn outer_dscp(keys: &Keys<'_>) -> DscpPolicy {
         },
     };
     let copied = keys.get("copy_dscp", copied);
-    let set = keys.get("dscp", |text| text.parse().map_err(|why: NoDscp| why.to_string()));
+    let set = keys.get("dscp", code_point);
     if set.is_some() && copied == Some(DscpPolicy::Copy) {
         keys.wrong(
             "dscp",
             "copy_dscp has the DSCP copied from the inner header: one of the two keys was expected",
         );
     }
-    set.map(|dscp: Dscp| DscpPolicy::Set(dscp.value())).or(copied).unwrap_or(DscpPolicy::Copy)
+    set.map(|dscp| DscpPolicy::Set(dscp.value())).or(copied).unwrap_or(DscpPolicy::Copy)
 }
 
 fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
@@ -302,6 +303,9 @@ fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
         if keys.has(name) {
             keys.wrong(name, "pass and drop protect nothing: no proposal was expected");
         }
+    }
+    if keys.has("dscp_values") {
+        keys.wrong("dscp_values", "pass and drop have no SA to be chosen: no DSCP was expected");
     }
     Shunt {
         name: name.into(),

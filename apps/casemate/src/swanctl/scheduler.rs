@@ -1,13 +1,14 @@
 //! `scheduler`: which packets reach the crypto engine first. strongSwan has no such section and passes it by.
 
 use super::schema::{Keys, Problems, Rule, Schema};
-use super::value::{digits, positive, truth, volume};
+use super::value::{code_point, digits, positive, truth, volume};
 use super::view::View;
 use casemate_ike::spelling::traffic;
 use casemate_ike::{Traffic, selector};
 use casemate_linux::Scheduling;
 use casemate_sa::AddrRange;
-use casemate_sched::{Class, Classifier, Config, Dscp, DscpTable, NoDscp, Rule as ClassRule};
+use casemate_sched::{Class, Classifier, Config, DscpTable, Rule as ClassRule};
+use casemate_wire::dscp::Dscp;
 
 pub(super) const SCHEDULER: Schema = Schema {
     keys: &[("enabled", Rule::Take)],
@@ -52,7 +53,7 @@ pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Option<Schedulin
         share(&keys, class, &mut config);
         rules.extend(class_rules(&keys, class));
         if keys.has("dscp") {
-            let points = keys.list("dscp", |text| text.parse().map_err(|why: NoDscp| why.to_string()));
+            let points = keys.list("dscp", code_point);
             named.push((class, points));
         }
     }

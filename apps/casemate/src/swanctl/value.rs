@@ -4,6 +4,7 @@
 
 pub(super) use casemate_ike::spelling::Read;
 pub(super) use casemate_ike::spelling::value::{digits, hex, items, number};
+use casemate_wire::dscp::{Dscp, NoDscp};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -64,6 +65,11 @@ pub(super) fn volume(text: &str) -> Read<Option<u64>> {
     let bytes =
         scaled(text, &units).ok_or("a number of bytes was expected, such as 500000000, 500m or 2g")?;
     Ok(Some(bytes).filter(|bytes| *bytes != 0))
+}
+
+/// A code point of differentiated services, by name or number.
+pub(super) fn code_point(text: &str) -> Read<Dscp> {
+    text.parse().map_err(|why: NoDscp| why.to_string())
 }
 
 /// A number of packets. 0 is `None`.

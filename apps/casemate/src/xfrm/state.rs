@@ -183,12 +183,8 @@ impl StateWords {
             return Err(cursor.wrong("`encap`: expected only with proto esp (RFC 3948 section 1)"));
         }
         let selector = finish_selector(self.selector, &flags, src.is_ipv4(), mode, cursor)?;
+        let transform = transform(protocol, self.cipher, self.mac, self.combined, cursor)?;
         Ok(SaParams {
-            spi,
-            src,
-            dst,
-            transform: transform(protocol, self.cipher, self.mac, self.combined, cursor)?,
-            mode,
             encap: self.encap,
             esn: flags.esn,
             replay_window: self.replay_window.unwrap_or(DEFAULT_REPLAY_WINDOW),
@@ -200,6 +196,7 @@ impl StateWords {
             tfc_pad_to,
             outer: flags.outer_header(),
             ah_align: if flags.align4 { Align::Four } else { Align::Eight },
+            ..SaParams::new(spi, (src, dst), mode, transform)
         })
     }
 }

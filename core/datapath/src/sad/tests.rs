@@ -5,8 +5,8 @@ use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, EspSuite, KeyError, MacAlg, MacKey, Provider,
     Providers, SecretBytes,
 };
-use casemate_sa::{Lifetime, OuterHeader, SaParams, Transform, UdpEncap};
-use casemate_wire::ah::Align;
+use casemate_sa::{DscpSet, SaParams, Transform, UdpEncap};
+use casemate_wire::dscp::Dscp;
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 use std::boxed::Box;
@@ -21,6 +21,35 @@ fn an_index_entry_never_straddles_cache_lines() {
 #[test]
 fn an_inbound_sa_fills_four_cache_lines() {
     assert_eq!(size_of::<SaIn>(), 256);
+}
+
+/// A packet has the SA that is for it, else one for any, else one for others, and of equals the oldest.
+#[test]
+fn code_points_choose_among_sas_that_serve() {
+    let [plain, ef, _] = POINTS;
+    let only = |dscp| DscpSet::from_iter([dscp]);
+    let template = templates()[0];
+    let path = (addr(9), addr(0));
+    let flow = |dscp| FlowKey::v4([192, 0, 2, 9].into(), [192, 0, 2, 0].into(), 17, (1, 2)).with_dscp(dscp);
+    let mut sad = Sad::new(10, 7);
+    let mut add = |spi, dscp| {
+        let params = params((0, None), spi, 0, Mode::Tunnel, dscp);
+        sad.add_outbound(SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap()).unwrap()
+    };
+    let [voice, younger, any, other] =
+        [(1, only(ef)), (2, only(ef)), (3, DscpSet::NONE), (4, only(Dscp::MAX))]
+            .map(|(spi, dscp)| add(spi, dscp));
+    let expect = |sad: &Sad, for_ef: SaId, for_plain: SaId| {
+        let found = [ef, plain].map(|dscp| sad.resolve(&template, path, Some(&flow(dscp))));
+        assert_eq!(found, [for_ef, for_plain].map(|id| Some(id.slot())));
+    };
+    expect(&sad, voice, any);
+    assert!(sad.remove(voice));
+    expect(&sad, younger, any);
+    assert!(sad.remove(younger));
+    expect(&sad, any, any);
+    assert!(sad.remove(any));
+    expect(&sad, other, other);
 }
 
 /// Keys that nobody uses.
@@ -53,9 +82,18 @@ fn addr(host: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, host).into()
 }
 
+const POINTS: [Dscp; 3] = [Dscp::DEFAULT, Dscp::of_tos(0xb8), Dscp::MAX];
+
+/// A flow of each code point, and none.
+fn flows(path: (IpAddr, IpAddr)) -> impl Iterator<Item = Option<FlowKey>> {
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = path else { unreachable!("all of them are of IPv4") };
+    let flow = FlowKey::v4(src, dst, 17, (1, 2));
+    POINTS.into_iter().map(move |dscp| Some(flow.with_dscp(dscp))).chain([None])
+}
+
 #[derive(Debug, Clone)]
 enum Step {
-    Add { dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode },
+    Add { dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode, dscp: DscpSet },
     Remove(usize),
     Move { which: usize, dst: u8, port: Option<u16> },
 }
@@ -64,41 +102,36 @@ fn port() -> impl Strategy<Value = Option<u16>> {
     prop_oneof![Just(None), Just(Some(4500)), Just(Some(1024))]
 }
 
+/// Any, or some of the code points of [`flows`].
+fn dscp() -> impl Strategy<Value = DscpSet> {
+    proptest::collection::vec(0..3usize, 0..3)
+        .prop_map(|points| points.into_iter().map(|at| POINTS[at]).collect())
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let mode = prop_oneof![Just(Mode::Tunnel), Just(Mode::Transport)];
     prop_oneof![
-        4 => (0u8..2, port(), 1u32..5, 0u32..3, mode)
-            .prop_map(|(dst, port, spi, reqid, mode)| Step::Add { dst, port, spi, reqid, mode }),
+        4 => (0u8..2, port(), 1u32..5, 0u32..3, mode, dscp())
+            .prop_map(|(dst, port, spi, reqid, mode, dscp)| Step::Add { dst, port, spi, reqid, mode, dscp }),
         1 => (0usize..20).prop_map(Step::Remove),
         1 => (0usize..20, 0u8..2, port()).prop_map(|(which, dst, port)| Step::Move { which, dst, port }),
     ]
 }
 
-fn params(dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode) -> SaParams {
+fn params((dst, port): (u8, Option<u16>), spi: u32, reqid: u32, mode: Mode, dscp: DscpSet) -> SaParams {
     let alg = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     let (encr, integ) = (SecretBytes::new(&[1; 20]), SecretBytes::new(&[]));
+    let transform = Transform::Esp { suite: EspSuite::Combined(alg), encr, integ };
     SaParams {
-        spi: Spi::new(spi).unwrap(),
-        src: addr(9),
-        dst: addr(dst),
-        transform: Transform::Esp { suite: EspSuite::Combined(alg), encr, integ },
-        mode,
         encap: port.map(|dst_port| UdpEncap { src_port: 4500, dst_port }),
-        esn: false,
-        replay_window: 0,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
         reqid,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
+        dscp,
+        ..SaParams::new(Spi::new(spi).unwrap(), (addr(9), addr(dst)), mode, transform)
     }
 }
 
-/// The oldest of all SAs that a packet between `path` may take.
-fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr)) -> Option<u32> {
+/// The oldest of all SAs that a packet between `path` may take: of those for its code point, else of those for any, else of all.
+fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr), flow: Option<&FlowKey>) -> Option<u32> {
     let serves = |sa: &SaOut| match template.mode {
         Mode::Tunnel => sa.is_wanted_by(template),
         Mode::Transport => {
@@ -106,8 +139,12 @@ fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr)) -> Option<u32> 
             sa.is_wanted_by(template) && sa.path() == path
         }
     };
-    let served = sad.iter_outbound().filter(|(_, sa)| serves(sa));
-    served.min_by_key(|(_, sa)| sa.serial).map(|(id, _)| id.slot())
+    let oldest = |may: &dyn Fn(&SaOut) -> bool| {
+        let served = sad.iter_outbound().filter(|(_, sa)| serves(sa) && may(sa));
+        served.min_by_key(|(_, sa)| sa.serial).map(|(id, _)| id.slot())
+    };
+    let is_for_it = |sa: &SaOut| flow.is_some_and(|flow| sa.dscp.contains(flow.dscp()));
+    oldest(&is_for_it).or_else(|| oldest(&|sa| sa.dscp.is_empty())).or_else(|| oldest(&|_| true))
 }
 
 fn templates() -> Vec<Template> {
@@ -130,8 +167,8 @@ proptest! {
         let mut ids = Vec::new();
         for step in steps {
             match step {
-                Step::Add { dst, port, spi, reqid, mode } => {
-                    let params = params(dst, port, spi, reqid, mode);
+                Step::Add { dst, port, spi, reqid, mode, dscp } => {
+                    let params = params((dst, port), spi, reqid, mode, dscp);
                     let sa = SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap();
                     let same = |sa: &SaOut| {
                         (sa.dst, sa.spi, sa.framing.encap) == (params.dst, params.spi, params.encap)
@@ -154,7 +191,11 @@ proptest! {
         }
         for (template, dst) in templates().iter().flat_map(|template| [(template, 0), (template, 1)]) {
             let path = (addr(9), addr(dst));
-            prop_assert_eq!(sad.resolve(template, path, None), naive(&sad, template, path), "{}", template);
+            for flow in flows(path) {
+                let flow = flow.as_ref();
+                let (found, expected) = (sad.resolve(template, path, flow), naive(&sad, template, path, flow));
+                prop_assert_eq!(found, expected, "{} {:?}", template, flow);
+            }
         }
         for (id, sa) in sad.iter_outbound() {
             let port = sa.framing.encap.map(|encap| encap.dst_port);

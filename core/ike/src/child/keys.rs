@@ -11,8 +11,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::{PrfAlg, SecretBytes};
 use casemate_sa::{Bounds, Lifetime, SaParams, Spi, Transform, UdpEncap};
-use casemate_wire::ah::Align;
-use casemate_wire::ip::IpVersion;
 use core::net::SocketAddr;
 
 /// What the keys are made of.
@@ -70,6 +68,7 @@ pub(crate) fn install(
     let Path { local, remote } = place.path;
     let encap = place.encapsulate;
     let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
+    let outbound = SaParams { dscp: config.dscp, ..outbound };
     let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
     let id = cx.shared.next_child_id();
     cx.shared.owners.insert(id, place.ike);
@@ -111,25 +110,15 @@ fn params(
     let bounds = |bytes, packets| Bounds { bytes, packets, ..Bounds::NONE };
     let encap = UdpEncap { src_port: src.port(), dst_port: dst.port() };
     SaParams {
-        spi,
-        src: src.ip(),
-        dst: dst.ip(),
-        transform,
-        mode: agreed.mode,
         encap: encapsulate.then_some(encap),
         esn: agreed.suite.esn,
         replay_window: child.replay_window,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
         lifetime: Lifetime {
             soft: bounds(child.rekey_bytes, child.rekey_packets),
             hard: bounds(child.life_bytes, child.life_packets),
         },
-        reqid: 0,
         tfc_pad_to: child.tfc_pad_to,
         outer: child.outer,
-        // RFC 4302 section 3.3.3.2.1.
-        ah_align: Align::of(if src.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }),
+        ..SaParams::new(spi, (src.ip(), dst.ip()), agreed.mode, transform)
     }
 }

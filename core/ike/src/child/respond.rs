@@ -1,7 +1,7 @@
 //! The responder's side of a Child SA: which of its configurations the request means, and what it grants.
 
 use super::request::{from_wire, spi_of, to_wire};
-use super::{Agreed, Ends};
+use super::{Agreed, ChildSa, Ends, Stage};
 use crate::config::{Child, ChildMode};
 use crate::message::{Content, need};
 use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
@@ -51,11 +51,13 @@ struct Fit {
     whole: bool,
     /// Whether all that is configured is.
     exact: bool,
+    /// Whether there is a Child SA of it.
+    is_up: bool,
 }
 
-/// Grants one of `candidates`, or says why none. `own_exchange` is CREATE_CHILD_SA.
+/// Grants one of `candidates`, or says why none. `up` are the Child SAs that the IKE SA has; `own_exchange` is CREATE_CHILD_SA.
 pub(crate) fn respond(
-    candidates: &[Arc<Child>],
+    (candidates, up): (&[Arc<Child>], &[ChildSa]),
     content: &Content<'_>,
     ends: &Ends,
     own_exchange: bool,
@@ -65,12 +67,17 @@ pub(crate) fn respond(
     let (ts_i, ts_r) = (from_wire(&need(content.ts_i)?), from_wire(&need(content.ts_r)?));
     let transport = content.says(NotifyType::USE_TRANSPORT_MODE);
     let mut fits: Vec<Fit> =
-        candidates.iter().filter_map(|config| Fit::new(config, ends, (&ts_i, &ts_r))).collect();
+        candidates.iter().filter_map(|config| Fit::new(config, up, ends, (&ts_i, &ts_r))).collect();
     if fits.is_empty() {
         return Err(StateFault::TsUnacceptable.into());
     }
-    // One that takes all of it comes first, and of these one that means nothing else; otherwise they are asked in their order.
-    fits.sort_by_key(|fit| (!fit.whole, (fit.config.mode == ChildMode::Transport) != transport, !fit.exact));
+    // One that takes all of it comes first, and of these one that means nothing else, and of these one that is not up yet: a
+    // peer that asks for the same again wants another class of service (RFC 4301 section 4.1). Otherwise they are asked in
+    // their order.
+    fits.sort_by_key(|fit| {
+        let other_mode = (fit.config.mode == ChildMode::Transport) != transport;
+        (!fit.whole, other_mode, !fit.exact, fit.is_up)
+    });
     let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
     let (mut refused, mut found) = (StateFault::NoProposalChosen, None);
     for fit in fits {
@@ -103,7 +110,12 @@ pub(crate) fn respond(
 }
 
 impl Fit {
-    fn new(config: &Arc<Child>, ends: &Ends, (ts_i, ts_r): (&[Traffic], &[Traffic])) -> Option<Self> {
+    fn new(
+        config: &Arc<Child>,
+        up: &[ChildSa],
+        ends: &Ends,
+        (ts_i, ts_r): (&[Traffic], &[Traffic]),
+    ) -> Option<Self> {
         let (own_local, own_remote) = ends.fill(config);
         let (local, remote) = (narrow(ts_r, &own_local), narrow(ts_i, &own_remote));
         if local.is_empty() || remote.is_empty() {
@@ -114,7 +126,8 @@ impl Fit {
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
         let exact = holds(&local, &own_local) && holds(&remote, &own_remote);
-        Some(Self { config: config.clone(), local, remote, whole, exact })
+        let is_up = up.iter().any(|child| child.stage == Stage::Live && child.config.name == config.name);
+        Some(Self { config: config.clone(), local, remote, whole, exact, is_up })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::traffic::TrafficTemplate;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_sa::OuterHeader;
+use casemate_sa::{DscpSet, OuterHeader};
 use core::time::Duration;
 
 /// After how long a Child SA is rekeyed where nothing is said.
@@ -46,6 +46,8 @@ pub struct Child {
     pub reqid: Option<u32>,
     /// Anti-replay window in packets.
     pub replay_window: u32,
+    /// Which of our packets are for this child rather than for others with the same traffic; empty is any.
+    pub dscp: DscpSet,
     /// Pads each packet to a multiple of this many bytes; 0 is off.
     pub tfc_pad_to: u16,
     /// Outer header of a tunnel.
@@ -78,6 +80,7 @@ impl Child {
             on_dead_peer: OnClose::Clear,
             reqid: None,
             replay_window: REPLAY_WINDOW,
+            dscp: DscpSet::NONE,
             tfc_pad_to: 0,
             outer: OuterHeader::default(),
             priority: None,

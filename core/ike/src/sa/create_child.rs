@@ -149,7 +149,7 @@ impl Established {
             None => head.connection.children.as_slice(),
         };
         let ends = &self.parentage.ends;
-        let grant = match respond(candidates, content, ends, true, cx) {
+        let grant = match respond((candidates, self.children()), content, ends, true, cx) {
             Ok(grant) => grant,
             Err(Refusal::Fault(fault)) => return Err(fault),
             Err(Refusal::OtherKex(method)) => {

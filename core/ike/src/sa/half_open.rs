@@ -247,7 +247,7 @@ impl HalfOpen {
         if connection.childless == Childless::Force {
             return Err(StateFault::ChildlessRefused.into());
         }
-        match respond(&connection.children, content, ends, false, cx) {
+        match respond((&connection.children, &[]), content, ends, false, cx) {
             Ok(grant) => Ok(First::Granted(Box::new(grant))),
             Err(Refusal::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
                 Ok(First::Refused(fault))

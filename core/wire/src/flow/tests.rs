@@ -134,6 +134,25 @@ fn getters_give_back_addresses() {
 }
 
 #[test]
+fn a_key_has_the_code_point_of_its_packet_and_not_the_congestion_mark() {
+    let payload = [0, 1, 0, 2, 0, 8, 0, 0];
+    for tos in 0..=255u8 {
+        let (mut four, mut six) = (v4(proto::UDP, &payload), v6(proto::UDP, &payload));
+        four[1] = tos;
+        (six[0], six[1]) = (0x60 | tos >> 4, tos << 4);
+        let dscp = Dscp::of_tos(tos);
+        for (packet, plain) in [
+            (&four, FlowKey::v4(A4, B4, proto::UDP, (1, 2))),
+            (&six, FlowKey::v6(A6, B6, proto::UDP, (1, 2))),
+        ] {
+            let key = FlowKey::parse(packet).unwrap();
+            assert_eq!((key, key.dscp()), (plain.with_dscp(dscp), dscp));
+            assert_eq!(FlowKey::parse_quoted(packet), Ok(key));
+        }
+    }
+}
+
+#[test]
 fn keys_differ_by_any_bit() {
     let key = FlowKey::v6(A6, B6, 6, (1, 2));
     assert_eq!(key, FlowKey(key.0));
@@ -146,11 +165,24 @@ fn keys_differ_by_any_bit() {
 
 proptest! {
     #[test]
-    fn round_trip(proto: Option<u8>, ports: Option<(u16, u16)>, which in 0usize..3, a: Ipv6Addr, b: Ipv4Addr) {
+    fn round_trip(
+        proto: Option<u8>,
+        ports: Option<(u16, u16)>,
+        which in 0usize..3,
+        a: Ipv6Addr,
+        b: Ipv4Addr,
+        tos: u8,
+    ) {
         let fragment = [Fragment::Whole, Fragment::First, Fragment::Later][which];
         let bits = ports.map_or(OPAQUE_PORTS, port_bits);
         for key in [FlowKey::pack_v4(b, A4, proto, bits, fragment), FlowKey::pack_v6(a, A6, proto, bits, fragment)] {
             prop_assert_eq!((key.proto(), key.ports(), key.fragment()), (proto, ports, fragment));
+            let marked = key.with_dscp(Dscp::of_tos(tos));
+            prop_assert_eq!((marked.proto(), marked.ports(), marked.fragment()), (proto, ports, fragment));
+            prop_assert_eq!((marked.src(), marked.dst(), marked.version()), (key.src(), key.dst(), key.version()));
+            prop_assert_eq!((marked.dscp(), key.dscp()), (Dscp::of_tos(tos), Dscp::DEFAULT));
+            prop_assert_eq!(marked == key, tos < 4);
+            prop_assert_eq!(marked.with_dscp(Dscp::DEFAULT), key);
         }
         prop_assert_eq!(FlowKey::pack_v4(b, A4, proto, bits, fragment).src(), IpAddr::from(b));
         prop_assert_eq!(FlowKey::pack_v6(a, A6, proto, bits, fragment).src(), IpAddr::from(a));

@@ -5,10 +5,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_linux::rng::SystemRng;
 use casemate_measure::harness::{Load, time};
-use casemate_sa::{
-    AddrRange, Instant, Lifetime, Limits, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform,
-};
-use casemate_wire::ah::Align;
+use casemate_sa::{AddrRange, Instant, Limits, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::packet::Packet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -174,24 +171,9 @@ fn sa(suite: EspSuite) -> Option<SaParams> {
         encr: SecretBytes::new(&vec![0x42; encr]),
         integ: SecretBytes::new(&vec![0x24; integ]),
     };
-    Some(SaParams {
-        spi: Spi::new(0x1000)?,
-        src: NEAR.into(),
-        dst: FAR.into(),
-        transform,
-        mode: Mode::Tunnel,
-        encap: None,
-        esn: false,
-        replay_window: REPLAY_WINDOW,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
-    })
+    let path = (NEAR.into(), FAR.into());
+    let sa = SaParams::new(Spi::new(0x1000)?, path, Mode::Tunnel, transform);
+    Some(SaParams { replay_window: REPLAY_WINDOW, ..sa })
 }
 
 /// Lengths of the keys, salts included.

@@ -6,10 +6,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_linux::rng::SystemRng;
 use casemate_measure::harness::{Load, time};
-use casemate_sa::{
-    AddrRange, Instant, Lifetime, Limits, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform,
-};
-use casemate_wire::ah::Align;
+use casemate_sa::{AddrRange, Instant, Limits, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::packet::Packet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -156,24 +153,8 @@ fn host(suite: EspSuite, mode: Mode, direction: Direction) -> Option<Datapath> {
         EspSuite::Separate(cipher, mac) => (cipher.key_len(), mac.key_len()),
     };
     let key = |len: usize| SecretBytes::new(&vec![0x42; len]);
-    let sa = SaParams {
-        spi: Spi::new(0x1000)?,
-        src,
-        dst,
-        transform: Transform::Esp { suite, encr: key(encr), integ: key(integ) },
-        mode,
-        encap: None,
-        esn: false,
-        replay_window: 64,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
-    };
+    let transform = Transform::Esp { suite, encr: key(encr), integ: key(integ) };
+    let sa = SaParams::new(Spi::new(0x1000)?, (src, dst), mode, transform);
     // One process, no stranger: the tables need no secret.
     let mut datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(0) });
     datapath.add_sa(&sa, direction, &Providers(&providers()), NOW).ok()?;

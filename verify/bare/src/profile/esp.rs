@@ -11,10 +11,7 @@ use casemate_datapath::reassembly::{Reassembler, Reassembly};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction};
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256};
-use casemate_sa::{
-    AddrRange, Instant, Lifetime, Limits, Mode, OuterHeader, SaParams, Selector, Spi, Transform,
-};
-use casemate_wire::ah::Align;
+use casemate_sa::{AddrRange, Instant, Limits, Mode, SaParams, Selector, Spi, Transform};
 use core::hint::black_box;
 
 /// Room for one pair of SAs of each kind, and three more.
@@ -131,24 +128,8 @@ fn remove_policies(datapath: &mut Datapath) {
 }
 
 fn params(number: u32, transform: &Transform) -> Option<SaParams> {
-    Some(SaParams {
-        spi: Spi::new(number.saturating_add(0x1000))?,
-        src: LEFT,
-        dst: RIGHT,
-        transform: transform.clone(),
-        mode: Mode::Transport,
-        encap: None,
-        esn: false,
-        replay_window: 64,
-        last_sent: 0,
-        last_received: 0,
-        selector: None,
-        lifetime: Lifetime::UNBOUNDED,
-        reqid: 0,
-        tfc_pad_to: 0,
-        outer: OuterHeader::default(),
-        ah_align: Align::Four,
-    })
+    let spi = Spi::new(number.saturating_add(0x1000))?;
+    Some(SaParams::new(spi, (LEFT, RIGHT), Mode::Transport, transform.clone()))
 }
 
 /// A protected packet is cut, put together and opened.

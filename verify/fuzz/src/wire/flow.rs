@@ -3,6 +3,7 @@
 use crate::Target;
 use casemate_datapath::ecn::Ecn;
 use casemate_datapath_tests::{Ends, packets};
+use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::{FlowKey, Fragment, Overview};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
 use core::net::IpAddr;
@@ -11,7 +12,7 @@ use std::sync::LazyLock;
 
 pub(crate) const TARGET: Target = Target {
     name: "flow",
-    about: "Flow keys: what a naive reading of the headers finds; equal selectors are equal keys",
+    about: "Flow keys: what a naive reading of the headers finds; what is equal has equal keys",
     max_len: 256,
     run,
     seeds,
@@ -42,6 +43,7 @@ fn run(bytes: &[u8]) {
             }
             _ => continue,
         };
+        let rebuilt = rebuilt.with_dscp(key.dscp());
         assert_eq!(rebuilt, key);
         assert_eq!(HASH.hash_one(rebuilt), HASH.hash_one(key));
     }
@@ -85,6 +87,7 @@ struct Seen {
     proto: Option<u8>,
     ports: Option<(u16, u16)>,
     fragment: Fragment,
+    dscp: Dscp,
 }
 
 impl Seen {
@@ -95,35 +98,37 @@ impl Seen {
         };
         assert_eq!((key.src_bits(), key.dst_bits()), (bits(key.src()), bits(key.dst())));
         let (proto, ports, fragment) = (key.proto(), key.ports(), key.fragment());
-        Self { addrs: (key.src(), key.dst()), proto, ports, fragment }
+        Self { addrs: (key.src(), key.dst()), proto, ports, fragment, dscp: key.dscp() }
     }
 }
 
 /// Reads the selectors the long way.
 fn naive(bytes: &[u8], is_whole: bool) -> Option<Seen> {
-    let (addrs, proto, upper, offset, more): ((IpAddr, IpAddr), _, _, _, _) = match ip::version(bytes).ok()? {
-        IpVersion::V4 => {
-            let ip = if is_whole { Ipv4::parse(bytes) } else { Ipv4::parse_quoted(bytes) }.ok()?;
-            let end = bytes.len().min(ip.total_len().into());
-            let upper = bytes[..end].get(ip.header_len()..).unwrap_or_default();
-            ((ip.src().into(), ip.dst().into()), Some(ip.protocol()), upper, ip.frag_offset(), ip.mf())
-        }
-        IpVersion::V6 => {
-            let ip = if is_whole { Ipv6::parse(bytes) } else { Ipv6::parse_quoted(bytes) }.ok()?;
-            let chain = ip.chain().ok()?;
-            let fragment = chain.fragment.map_or((0, false), |fragment| (fragment.offset, fragment.more));
-            let end = bytes.len().min(ip.total_len());
-            let upper = bytes[..end].get(chain.last.at..).unwrap_or_default();
-            ((ip.src().into(), ip.dst().into()), chain.upper(), upper, fragment.0, fragment.1)
-        }
-    };
+    let (addrs, tos, proto, upper, (offset, more)): ((IpAddr, IpAddr), _, _, _, _) =
+        match ip::version(bytes).ok()? {
+            IpVersion::V4 => {
+                let ip = if is_whole { Ipv4::parse(bytes) } else { Ipv4::parse_quoted(bytes) }.ok()?;
+                let end = bytes.len().min(ip.total_len().into());
+                let upper = bytes[..end].get(ip.header_len()..).unwrap_or_default();
+                let piece = (ip.frag_offset(), ip.mf());
+                ((ip.src().into(), ip.dst().into()), ip.tos(), Some(ip.protocol()), upper, piece)
+            }
+            IpVersion::V6 => {
+                let ip = if is_whole { Ipv6::parse(bytes) } else { Ipv6::parse_quoted(bytes) }.ok()?;
+                let chain = ip.chain().ok()?;
+                let fragment = chain.fragment.map_or((0, false), |fragment| (fragment.offset, fragment.more));
+                let end = bytes.len().min(ip.total_len());
+                let upper = bytes[..end].get(chain.last.at..).unwrap_or_default();
+                ((ip.src().into(), ip.dst().into()), ip.traffic_class(), chain.upper(), upper, fragment)
+            }
+        };
     let fragment = match (offset, more) {
         (0, false) => Fragment::Whole,
         (0, true) => Fragment::First,
         _ => Fragment::Later,
     };
     let ports = if fragment == Fragment::Later { None } else { ports(proto?, upper) };
-    Some(Seen { addrs, proto, ports, fragment })
+    Some(Seen { addrs, proto, ports, fragment, dscp: Dscp::of_tos(tos) })
 }
 
 fn ports(proto: u8, upper: &[u8]) -> Option<(u16, u16)> {

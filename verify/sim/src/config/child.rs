@@ -9,7 +9,7 @@ use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{
     Child, ChildAlgorithms, ChildMode, ChildProposal, EspCombined, OnClose, Sequence, Shunt, Start,
 };
-use casemate_sa::{AddrRange, OuterHeader, PortRange};
+use casemate_sa::{AddrRange, DscpSet, OuterHeader, PortRange};
 use casemate_wire::ip::proto;
 
 /// The child `at` of the connection from `own` to `peer`.
@@ -42,6 +42,7 @@ pub(super) fn child(plan: &Plan, (own, peer): (usize, usize), at: usize, variant
         on_dead_peer: again,
         reqid: None,
         replay_window: 64,
+        dscp: DscpSet::NONE,
         tfc_pad_to: 0,
         outer: OuterHeader::default(),
         priority: None,

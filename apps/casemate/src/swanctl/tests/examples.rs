@@ -195,6 +195,35 @@ fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
 }
 
 #[test]
+fn code_points_of_a_child_are_a_set() {
+    let connection = |inside: &str| {
+        format!("connections {{ a {{\n remote_addrs = 192.0.2.2\n children {{ c {{\n{inside}\n}} }} }} }}")
+    };
+    let of = |inside: &str| {
+        let config = ok(&connection(inside));
+        config.connections[0].children[0].dscp.iter().map(|dscp| dscp.value()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(""), [0; 0]);
+    assert_eq!(of("dscp_values ="), [0; 0]);
+    assert_eq!(of("dscp_values = ef, cs5,af41 , 0, 46"), [0, 34, 40, 46]);
+    for (inside, said) in [
+        (
+            "dscp_values = ef, gold",
+            "swanctl.conf:4: connections.a.children.c.dscp_values: `gold`: no code point: ef, voice-admit, le, default, cs0 to \
+             cs7, af11 to af43, or a number up to 63 was expected",
+        ),
+        ("dscp_values = 64", "swanctl.conf:4: connections.a.children.c.dscp_values: `64`: no code point: "),
+        (
+            "mode = pass\n start_action = trap\n dscp_values = ef",
+            "swanctl.conf:6: connections.a.children.c.dscp_values: pass and drop have no SA to be chosen: no DSCP was expected",
+        ),
+    ] {
+        let problem = only(&connection(inside));
+        assert!(problem.starts_with(said), "{problem}");
+    }
+}
+
+#[test]
 fn where_urgent_packets_overtake_others_the_window_holds_them() {
     let with = |window: &str, scheduler: &str| {
         ok(&format!("connections {{ a {{ children {{ c {{\n{window}\n}} }} }} }}\n{scheduler}"))

@@ -64,13 +64,27 @@ fn examples_load() {
     let page = page();
     let blocks: Vec<&str> =
         page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 3);
+    assert_eq!(blocks.len(), 4);
     for block in blocks {
         let config = ok(block);
         let scheduling = config.scheduling.map(|scheduling| scheduling.config.cap.rate);
         assert!(!config.connections.is_empty() || scheduling == Some(2_500_000));
         assert!(config.warnings.is_empty());
     }
+}
+
+/// What the page says of its example of two classes.
+#[test]
+fn the_classes_of_the_example_are_told_apart() {
+    let page = page();
+    let (_, rest) = page.split_once("\n### Classes of service\n").unwrap();
+    let block = rest.split("```swanctl\n").nth(1).unwrap().split("\n```").next().unwrap();
+    let config = ok(block);
+    let [bulk, voice] = &config.connections[0].children[..] else { panic!() };
+    assert_eq!((&*bulk.name, &*voice.name), ("bulk", "voice"));
+    assert_eq!((&bulk.local_ts, &bulk.remote_ts), (&voice.local_ts, &voice.remote_ts));
+    assert!(bulk.dscp.is_empty() && bulk.start.on_traffic && voice.start.on_traffic);
+    assert!(voice.dscp.iter().map(|dscp| dscp.value()).eq([40, 44, 46]));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::{ok, only, wrong};
 use casemate_linux::Scheduling;
-use casemate_sched::{Class, Config, Dscp, PerClass};
+use casemate_sched::{Class, Config, PerClass};
+use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::Overview;
 
 fn read(inside: &str) -> Scheduling {

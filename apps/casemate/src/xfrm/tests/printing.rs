@@ -123,11 +123,6 @@ fn sa() -> impl Strategy<Value = SaParams> {
         let esp = transform.protocol() == Protocol::Esp;
         let [last_sent, last_received] = if esn { last } else { last.map(|last| last & 0xFFFF_FFFF) };
         SaParams {
-            spi: Spi::new(spi).unwrap(),
-            src,
-            dst,
-            transform,
-            mode,
             encap: encap.filter(|_| esp),
             esn,
             replay_window,
@@ -139,6 +134,7 @@ fn sa() -> impl Strategy<Value = SaParams> {
             tfc_pad_to: if esp && mode == Mode::Tunnel { tfc_pad_to } else { 0 },
             outer,
             ah_align: if four { Align::Four } else { Align::Eight },
+            ..SaParams::new(Spi::new(spi).unwrap(), (src, dst), mode, transform)
         }
     })
 }

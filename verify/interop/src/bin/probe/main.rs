@@ -4,6 +4,7 @@
 //!     probe serve PORT            take scripts from the host (guest only); the script `probe encap` decapsulates ESP in UDP
 //!     probe echo                  answer TCP connections with what they send
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, demand every answer
+//!     probe ping-tos SRC DST TOS SIZE...   the same with this type of service or traffic class, such as 0xb8
 //!     probe flow SRC DST          send echo requests until standard input ends, say how many were lost
 //!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request again and again, each with another SPI
 //!     probe flood SRC DST HEX COUNT ADDRESSES   the same from addresses that need not be ours: SRC and those behind it
@@ -54,13 +55,9 @@ fn main() -> ExitCode {
 /// The commands that send something and come to an end by themselves.
 fn exchange(words: &[&str]) -> Result<String> {
     match words {
-        ["ping", from, to, sizes @ ..] => {
-            let mut all = Vec::new();
-            for size in sizes {
-                let (first, last) = size.split_once('-').unwrap_or((size, size));
-                all.extend(number(first)?..=number(last)?);
-            }
-            ping::ping(address(from)?, address(to)?, &all)
+        ["ping", from, to, sizes @ ..] => ping::ping(address(from)?, address(to)?, 0, &all(sizes)?),
+        ["ping-tos", from, to, tos, sizes @ ..] => {
+            ping::ping(address(from)?, address(to)?, byte(tos)?, &all(sizes)?)
         }
         ["flow", from, to] => flow::run(address(from)?, address(to)?),
         ["half-open", from, to, request, count] => {
@@ -76,7 +73,7 @@ fn exchange(words: &[&str]) -> Result<String> {
         ["rate", from, to, seconds] => page::requests(address(from)?, address(to)?, seconds),
         ["discard", from, to, bytes] => discard::send(address(from)?, address(to)?, number(bytes)?),
         _ => Err(Error::new(
-            "usage: probe serve PORT | echo | ping SRC DST SIZE... | flow SRC DST | tcp SRC DST BYTES | \
+            "usage: probe serve PORT | echo | ping SRC DST SIZE... | ping-tos SRC DST TOS SIZE... | flow SRC DST | tcp SRC DST BYTES | \
              site SRC DST TIMES | page SRC DST TIMES | rate SRC DST SECONDS | discard SRC DST BYTES",
         )),
     }
@@ -84,6 +81,25 @@ fn exchange(words: &[&str]) -> Result<String> {
 
 fn address(text: &str) -> Result<IpAddr> {
     text.parse().map_err(Error::in_front(text))
+}
+
+/// Sizes, and all that are in ranges of them.
+fn all(sizes: &[&str]) -> Result<Vec<usize>> {
+    let mut all = Vec::new();
+    for size in sizes {
+        let (first, last) = size.split_once('-').unwrap_or((size, size));
+        all.extend(number(first)?..=number(last)?);
+    }
+    Ok(all)
+}
+
+/// A byte, decimal or hexadecimal after `0x`.
+fn byte(text: &str) -> Result<u8> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .map_err(Error::in_front(text))
 }
 
 fn number(text: &str) -> Result<usize> {

@@ -23,10 +23,12 @@ struct Request {
     due: Instant,
 }
 
-/// Sends one echo request of each size and demands every answer. Says how it went.
-pub(crate) fn ping(from: IpAddr, to: IpAddr, sizes: &[usize]) -> Result<String> {
+/// Sends one echo request of each size with this type of service and demands every answer. Says how it went.
+pub(crate) fn ping(from: IpAddr, to: IpAddr, tos: u8, sizes: &[usize]) -> Result<String> {
     let start = Instant::now();
     let socket = open(from, to).map_err(Error::in_front("raw socket"))?;
+    let marked = if to.is_ipv6() { socket.set_tclass_v6(tos.into()) } else { socket.set_tos_v4(tos.into()) };
+    marked.map_err(Error::in_front("type of service"))?;
     let mut pinger = Pinger { socket, v6: to.is_ipv6(), waiting: BTreeMap::new(), again: 0, trouble: None };
     let mut next = sizes.iter().copied().enumerate();
     loop {

@@ -142,7 +142,8 @@ impl Options {
     /// Whether a case is to run.
     pub(crate) fn selects(&self, case: &Case) -> bool {
         let is_meant = match self.left {
-            Left::Casemate(_) | Left::StrongSwan => case.whom == Whom::Everybody,
+            Left::Casemate(_) => matches!(case.whom, Whom::Everybody | Whom::Casemate),
+            Left::StrongSwan => case.whom == Whom::Everybody,
             Left::Firmware(_) => case.whom == Whom::Firmware,
             Left::Lwip(_) => case.whom == Whom::Lwip,
             Left::Smoltcp(_) if self.names_cases() => matches!(case.whom, Whom::Everybody | Whom::Device),

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod auth;
+mod classes;
 mod devices;
 mod fragments;
 mod hosts;
@@ -45,6 +46,8 @@ pub(crate) struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whom {
     Everybody,
+    /// `casemate run`, in whose configuration there is a key of its own.
+    Casemate,
     /// A device that takes orders, with the services of one.
     Device,
     /// The machine without an operating system.
@@ -88,6 +91,7 @@ pub(crate) fn all() -> Vec<Case> {
         for add in [
             addresses::add,
             auth::add,
+            classes::add,
             devices::add,
             fragments::add,
             hosts::add,

@@ -8,6 +8,10 @@ use core::str::FromStr;
 pub struct Dscp(u8);
 
 impl Dscp {
+    /// What packets have that ask for nothing (RFC 2474 section 4.1).
+    pub const DEFAULT: Self = Self(0);
+    /// The one with all bits set.
+    pub const MAX: Self = Self(63);
     /// How many there are.
     pub const COUNT: usize = 64;
 
@@ -45,8 +49,7 @@ impl Dscp {
 
 /// Code points whose names are not made of numbers.
 const NAMED: [(&str, Dscp); 4] = [
-    // RFC 2474 section 4.1: the default is 000000.
-    ("default", Dscp(0)),
+    ("default", Dscp::DEFAULT),
     // RFC 8622: LE is 000001.
     ("le", Dscp(1)),
     // RFC 5865: VOICE-ADMIT is 101100.
@@ -54,6 +57,19 @@ const NAMED: [(&str, Dscp); 4] = [
     // RFC 3246: EF is 101110.
     ("ef", Dscp(46)),
 ];
+
+impl fmt::Display for Dscp {
+    /// A name that [`from_str`](str::parse) takes, or the number of a code point that has none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = NAMED.into_iter().find(|(_, dscp)| dscp == self);
+        match (named, self.0 >> 3, self.0 & 7) {
+            (Some((name, _)), ..) => f.write_str(name),
+            (None, class, 0) => write!(f, "cs{class}"),
+            (None, class @ 1..=4, drop @ (2 | 4 | 6)) => write!(f, "af{class}{}", drop >> 1),
+            _ => self.0.fmt(f),
+        }
+    }
+}
 
 /// The text names no code point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +107,7 @@ impl FromStr for Dscp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::string::ToString;
 
     /// Numbers of the IANA registry "Differentiated Services Field Codepoints (DSCP)".
     #[test]
@@ -114,6 +131,15 @@ mod tests {
         ] {
             assert_eq!(name.parse(), Ok(Dscp(value)), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_is_understood() {
+        for dscp in (0..64).filter_map(Dscp::new) {
+            assert_eq!(dscp.to_string().parse(), Ok(dscp));
+        }
+        let shown = [0, 1, 8, 10, 38, 44, 46, 56, 2, 63].map(|value| Dscp(value).to_string());
+        assert_eq!(shown, ["default", "le", "cs1", "af11", "af43", "voice-admit", "ef", "cs7", "2", "63"]);
     }
 
     #[test]

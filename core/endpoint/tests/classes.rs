@@ -1,0 +1,336 @@
+//! Several Child SAs for the same traffic, one for each class of service (RFC 4301 section 4.1): which packets go through which.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use casemate::{Datapath, Endpoint, Means};
+use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_datapath::{Config, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, TAIL_ROOM};
+use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Start};
+use casemate_ike::{ChildId, ChildStatus, Path, Settings, SharedKeys, TrafficTemplate};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, DscpSet, Instant, Limits, PortRange};
+use casemate_wire::dscp::Dscp;
+use casemate_wire::packet::Packet;
+use common::{Dice, Ways};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EF: u8 = 0xb8;
+const AF41: u8 = 34 << 2;
+const PLAIN: u8 = 0;
+
+/// One of two endpoints, 192.0.2.1 in front of 10.1.0.0/16 and 192.0.2.2 in front of 10.2.0.0/16.
+struct Node {
+    number: u8,
+    endpoint: Endpoint,
+    dice: Dice,
+    now: Instant,
+}
+
+/// What a child is to be like.
+#[derive(Clone, Copy)]
+struct Class {
+    name: &'static str,
+    dscp: &'static [&'static str],
+}
+
+const BULK: Class = Class { name: "bulk", dscp: &[] };
+const VOICE: Class = Class { name: "voice", dscp: &["ef", "cs5"] };
+const VIDEO: Class = Class { name: "video", dscp: &["af41"] };
+const AT_ONCE: Start = Start { at_once: true, on_traffic: false };
+const ON_TRAFFIC: Start = Start { at_once: false, on_traffic: true };
+const NEVER: Start = Start { at_once: false, on_traffic: false };
+
+fn network(number: u8) -> Vec<TrafficTemplate> {
+    let addrs = AddrRange::prefix([10, number, 0, 0].into(), 16).unwrap();
+    vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+}
+
+fn identity(number: u8) -> Identity {
+    Identity::Fqdn(format!("n{number}"))
+}
+
+impl Node {
+    fn new(number: u8, classes: &[Class], start: Start) -> Self {
+        let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
+        let endpoint = Endpoint::new(datapath, Settings::SERVER);
+        let mut node = Self { number, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
+        node.configure(classes, start);
+        node
+    }
+
+    fn configure(&mut self, classes: &[Class], start: Start) {
+        let (own, peer) = (self.number, 3 - self.number);
+        let mut connection = Connection::with_shared_key("peer", identity(own), identity(peer));
+        let only = |number: u8| vec![AddrPattern::Range(AddrRange::single(addr(number)))];
+        // The second takes the first from wherever it is seen.
+        let from = if own == 1 || start != NEVER { only(peer) } else { vec![AddrPattern::Any] };
+        (connection.local_addrs, connection.remote_addrs) = (only(own), from);
+        let child = |class: &Class| Child {
+            local_ts: network(own),
+            remote_ts: network(peer),
+            start,
+            dscp: class.dscp.iter().map(|name| name.parse::<Dscp>().unwrap()).collect::<DscpSet>(),
+            ..Child::new(class.name)
+        };
+        connection.children = classes.iter().map(child).map(Arc::new).collect();
+        self.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+    }
+
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let secret = SecretBytes::new(b"a secret of the two");
+        let mut means = Means {
+            now: self.now,
+            unix_time: 0,
+            rng: &mut self.dice,
+            providers: &Providers(&list),
+            credentials: &SharedKeys::new().with(IdPattern::Any, secret),
+            routes: &Ways,
+        };
+        act(&mut self.endpoint, &mut means)
+    }
+
+    /// The Child SAs that carry traffic.
+    fn children(&self) -> Vec<ChildStatus> {
+        let all = self.endpoint.ike().status().flat_map(|ike| ike.children);
+        all.filter(|child| child.state == "installed").collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.children().iter().map(|child| child.child.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    fn id(&self, name: &str) -> ChildId {
+        self.children().iter().find(|child| child.child.name == name).unwrap().id
+    }
+
+    fn begin(&mut self, name: &str) {
+        let connection = self.endpoint.ike().connections()[0].clone();
+        let child = connection.children.iter().find(|child| child.name == name).unwrap().clone();
+        self.act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+    }
+
+    /// The name of the child that an SA of the data path is of.
+    fn name_of(&self, sa: SaId) -> String {
+        let is_its = |child: &&ChildStatus| {
+            let (inbound, outbound) = self.endpoint.sas_of(child.id).unwrap();
+            sa == inbound || Some(sa) == outbound
+        };
+        self.children().iter().find(is_its).unwrap().child.name.clone()
+    }
+
+    /// Sends a packet of this type of service; what leaves, and the child that it leaves by.
+    fn send(&mut self, tos: u8) -> Option<(String, Vec<u8>)> {
+        let (own, peer) = (self.number, 3 - self.number);
+        let header = [0x45, tos, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, own, 0, 1, 10, peer, 0, 1];
+        let bytes = [&header[..], &[0, 7, 0, 7, 0, 8, 0, 0]].concat();
+        let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
+        storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(&bytes);
+        let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
+        let mut verdicts = [Outbound::Drop(DropReason::NoRoom)];
+        self.endpoint.datapath_mut().outbound(self.now, &mut self.dice, &mut packets, &mut verdicts);
+        match verdicts[0] {
+            Outbound::Send(sealed) => Some((self.name_of(sealed.sa), packets[0].data().to_vec())),
+            Outbound::Drop(DropReason::NoOutboundSa) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Takes a protected packet, which has to be delivered; the child that it came by.
+    fn receive(&mut self, bytes: &[u8]) -> String {
+        let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
+        storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(bytes);
+        let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
+        let mut verdicts = [Inbound::Drop(DropReason::NoRoom)];
+        self.endpoint.datapath_mut().inbound(self.now, &mut packets, &mut verdicts);
+        match verdicts[0] {
+            Inbound::Deliver(admitted) => self.name_of(admitted.sa.unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn addr(number: u8) -> IpAddr {
+    [192, 0, 2, number].into()
+}
+
+/// Carries IKE messages until there are none.
+fn settle(nodes: &mut [Node; 2]) {
+    settle_behind(nodes, addr(1));
+}
+
+/// The same with a NAT in front of the first endpoint, whose address is another to the second.
+fn settle_behind(nodes: &mut [Node; 2], outside: IpAddr) {
+    for _ in 0..100 {
+        let mut messages = Vec::new();
+        for node in &mut *nodes {
+            node.act(Endpoint::serve);
+            while let Some(sent) = node.endpoint.next_transmit() {
+                messages.push(sent);
+            }
+            while node.endpoint.next_notice().is_some() {}
+        }
+        if messages.is_empty() {
+            return;
+        }
+        for mut sent in messages {
+            let mut path = Path { local: sent.path.remote, remote: sent.path.local };
+            let is_answer = path.local.ip() == outside;
+            if is_answer {
+                path.local.set_ip(addr(1));
+            } else {
+                path.remote.set_ip(outside);
+            }
+            nodes[usize::from(!is_answer)]
+                .act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+        }
+    }
+    panic!("they talk without end");
+}
+
+fn later(nodes: &mut [Node; 2], time: Duration) {
+    nodes.iter_mut().for_each(|node| node.now = node.now.after(time));
+    settle(nodes);
+}
+
+/// By which child packets of each type of service go, in both directions; each has to arrive by the child of that name.
+fn ways(nodes: &mut [Node; 2], tos: &[u8]) -> [Vec<String>; 2] {
+    [[0, 1], [1, 0]].map(|[from, to]| {
+        let ways = tos.iter().map(|tos| {
+            let (name, wire) = nodes[from].send(*tos).unwrap();
+            assert_eq!(nodes[to].receive(&wire), name);
+            name
+        });
+        ways.collect()
+    })
+}
+
+/// All packets of these types of service go by these children, both ways.
+fn assert_ways(nodes: &mut [Node; 2], expected: &[(u8, &str)]) {
+    let tos: Vec<u8> = expected.iter().map(|(tos, _)| *tos).collect();
+    for (direction, ways) in ways(nodes, &tos).iter().enumerate() {
+        let seen: Vec<(u8, &str)> = tos.iter().copied().zip(ways.iter().map(String::as_str)).collect();
+        assert_eq!(seen, expected, "direction {direction}");
+    }
+}
+
+const BOTH: [(u8, &str); 4] = [(EF, "voice"), (PLAIN, "bulk"), (AF41, "bulk"), (40 << 2 | 3, "voice")];
+
+#[test]
+fn each_class_has_its_child_in_both_directions_and_keeps_it_when_keys_change() {
+    let classes = [BULK, VOICE];
+    let mut nodes = [Node::new(1, &classes, AT_ONCE), Node::new(2, &classes, NEVER)];
+    settle(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+    assert_ways(&mut nodes, &BOTH);
+    // One policy leads to both.
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        assert_eq!(nodes[0].endpoint.datapath().policies(direction).count(), 1);
+    }
+    for (node, name) in [(0, "voice"), (1, "bulk"), (1, "voice"), (0, "bulk")] {
+        let old = nodes[node].id(name);
+        nodes[node].act(|endpoint, means| assert!(endpoint.rekey_child(old, means)));
+        settle(&mut nodes);
+        later(&mut nodes, Duration::from_secs(6));
+        assert_ne!(nodes[node].id(name), old);
+        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2], "after {name}");
+        assert_ways(&mut nodes, &BOTH);
+    }
+    let outbound = nodes[0].endpoint.datapath().sas().filter(|sa| sa.id.direction() == Direction::Outbound);
+    let sets: Vec<usize> = outbound.map(|sa| sa.dscp.iter().count()).collect();
+    assert_eq!(sets.iter().sum::<usize>(), 2, "{sets:?}");
+}
+
+#[test]
+fn while_one_is_missing_the_other_carries_its_packets() {
+    let classes = [BULK, VOICE, VIDEO];
+    let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
+    let all = [EF, AF41, PLAIN];
+    for (begun, expected) in [
+        ("voice", ["voice", "voice", "voice"]),
+        ("video", ["voice", "video", "voice"]),
+        ("bulk", ["voice", "video", "bulk"]),
+    ] {
+        nodes[0].begin(begun);
+        settle(&mut nodes);
+        assert_eq!(all.map(|tos| nodes[0].send(tos).unwrap().0), expected, "{begun}");
+    }
+    for (ended, expected) in [("bulk", ["voice", "video", "voice"]), ("voice", ["video", "video", "video"])] {
+        let id = nodes[0].id(ended);
+        nodes[0].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+        settle(&mut nodes);
+        assert_eq!(all.map(|tos| nodes[0].send(tos).unwrap().0), expected, "{ended}");
+    }
+}
+
+#[test]
+fn a_packet_that_springs_one_trap_springs_those_beside_it() {
+    let classes = [BULK, VOICE];
+    for tos in [PLAIN, EF] {
+        let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &classes, ON_TRAFFIC)];
+        settle(&mut nodes);
+        assert_eq!(nodes[0].names(), [""; 0]);
+        assert!(nodes[0].send(tos).is_none());
+        settle(&mut nodes);
+        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+        assert_eq!(nodes[0].endpoint.ike().counts().0, 1, "in one IKE SA");
+        assert_ways(&mut nodes, &BOTH);
+        // Both are gone, and the next packet calls for both again.
+        for name in ["bulk", "voice"] {
+            let id = nodes[1].id(name);
+            nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+        }
+        settle(&mut nodes);
+        assert!(nodes[0].send(tos).is_none());
+        settle(&mut nodes);
+        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+        assert_ways(&mut nodes, &BOTH);
+    }
+}
+
+#[test]
+fn traps_that_no_code_point_tells_apart_are_sprung_one_by_one() {
+    let classes = [BULK, Class { name: "other", ..BULK }];
+    let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &[BULK], NEVER)];
+    assert!(nodes[0].send(EF).is_none());
+    settle(&mut nodes);
+    assert_eq!(nodes[0].names(), ["bulk"]);
+}
+
+#[test]
+fn a_peer_with_one_child_serves_both_classes() {
+    let mut nodes = [Node::new(1, &[BULK, VOICE], AT_ONCE), Node::new(2, &[BULK], NEVER)];
+    settle(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"], ["bulk", "bulk"]]);
+    for (tos, name) in BOTH {
+        let (way, wire) = nodes[0].send(tos).unwrap();
+        assert_eq!(way, name);
+        nodes[1].receive(&wire);
+        let (_, wire) = nodes[1].send(tos).unwrap();
+        nodes[0].receive(&wire);
+    }
+}
+
+#[test]
+fn a_class_that_comes_after_the_peer_has_moved_joins_the_others() {
+    let classes = [BULK, VOICE];
+    let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
+    for (name, outside) in [("bulk", [198, 51, 100, 1]), ("voice", [198, 51, 100, 2])] {
+        nodes[0].begin(name);
+        settle_behind(&mut nodes, outside.into());
+    }
+    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        assert_eq!(nodes[1].endpoint.datapath().policies(direction).count(), 1);
+    }
+    for (tos, name) in BOTH {
+        let (way, wire) = nodes[0].send(tos).unwrap();
+        assert_eq!((&*way, &*nodes[1].receive(&wire)), (name, name));
+        assert_eq!(nodes[1].send(tos).unwrap().0, name);
+    }
+}

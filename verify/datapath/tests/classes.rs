@@ -1,0 +1,130 @@
+//! Several SAs for the same traffic (RFC 4301 sections 4.1 and 4.4.2.1): the DSCP of a packet chooses, at once and for each packet.
+// Helpers outside #[test] functions: a broken expectation is meant to stop the test.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use casemate_datapath::{Direction, SaId};
+use casemate_datapath_tests::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
+use casemate_sa::{DscpSet, Mode, SaParams, Spi};
+use casemate_wire::dscp::Dscp;
+use casemate_wire::ip::{Ipv4, Ipv6};
+
+const EF: u8 = 46;
+const VOICE: u32 = 0x2000;
+
+/// Two hosts with an SA for everything, in both directions.
+fn link(version: u8) -> (LinkSpec, Link) {
+    let spec = LinkSpec::single(Ends::tunnel(version, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1));
+    let link = spec.build();
+    (spec, link)
+}
+
+/// A packet of the one flow that there is, with this code point.
+fn packet(spec: &LinkSpec, dscp: u8) -> Vec<u8> {
+    let (src, dst) = spec.ends.inner;
+    let mut packet = packets::udp(src, dst, (1000, 2000), b"one flow", false);
+    if src.is_ipv4() {
+        packet[1] = dscp << 2;
+        Ipv4::parse(&mut packet[..]).unwrap().fill_checksum();
+    } else {
+        (packet[0], packet[1]) = (0x60 | dscp >> 2, dscp << 6);
+        assert_eq!(Ipv6::parse(&packet[..]).unwrap().traffic_class(), dscp << 2);
+    }
+    packet
+}
+
+/// The SA for these code points beside the others.
+fn voice(spec: &LinkSpec, dscp: &[u8]) -> SaParams {
+    let dscp: DscpSet = dscp.iter().map(|value| Dscp::new(*value).unwrap()).collect();
+    let (spi, transform) = (Spi::new(VOICE).unwrap(), suites::esp(suites::gcm(), 2));
+    SaParams { spi, transform, dscp, ..spec.params(0, true) }
+}
+
+fn add(host: &mut Host, sa: &SaParams, direction: Direction) -> SaId {
+    host.dp.add_sa(sa, direction, &PROVIDERS, host.now).unwrap()
+}
+
+/// The SAs that the flow's packets of two code points leave by.
+#[track_caller]
+fn ways(host: &mut Host, spec: &LinkSpec) -> [SaId; 2] {
+    [EF, 0].map(|dscp| match host.send(&packet(spec, dscp)) {
+        Sent::Wire(_, sealed) => sealed.sa,
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn packets_of_one_flow_leave_by_the_sas_of_their_code_points() {
+    for version in [4, 6] {
+        let (spec, mut link) = link(version);
+        let bulk = link.a_out[0];
+        assert_eq!(ways(&mut link.a, &spec), [bulk; 2]);
+        // What the cache knows of the flow is no longer so.
+        let voice = add(&mut link.a, &voice(&spec, &[EF, 44]), Direction::Outbound);
+        for _ in 0..3 {
+            assert_eq!(ways(&mut link.a, &spec), [voice, bulk]);
+        }
+        assert!(link.a.dp.remove_sa(voice));
+        assert_eq!(ways(&mut link.a, &spec), [bulk; 2]);
+    }
+}
+
+#[test]
+fn in_a_batch_each_packet_has_its_own() {
+    let (spec, mut link) = link(4);
+    let (bulk, voice) = (link.a_out[0], add(&mut link.a, &voice(&spec, &[EF]), Direction::Outbound));
+    let batch = [0, EF, EF, 0, 10, EF].map(|dscp| packet(&spec, dscp));
+    let batch: Vec<&[u8]> = batch.iter().map(Vec::as_slice).collect();
+    let sent = link.a.send_batch(&batch).into_iter().map(|sent| match sent {
+        Sent::Wire(_, sealed) => sealed.sa,
+        other => panic!("{other:?}"),
+    });
+    assert!(sent.eq([bulk, voice, voice, bulk, bulk, voice]));
+}
+
+/// What comes in at the start of a TCP connection is answered by the SA of its code point.
+#[test]
+fn segments_fit_the_sa_that_will_carry_the_answers() {
+    let (spec, mut link) = link(4);
+    let voice = add(&mut link.a, &voice(&spec, &[EF]), Direction::Outbound);
+    assert!(link.a.dp.set_path_mtu(voice, 700, link.a.now));
+    let (a, b) = spec.ends.inner;
+    // SYN and ACK, with the option of 9,000 bytes.
+    let segment =
+        [0, 80, 0x30, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 0x12, 0xFF, 0xFF, 0, 0, 0, 0, 2, 4, 0x23, 0x28];
+    let [urgent, plain] = [EF, 0].map(|dscp| {
+        let mut packet = packets::ip(b, a, 6, &segment, true);
+        packet[1] = dscp << 2;
+        link.a.dp.clamp_mss(link.a.now, &mut packet, Direction::Inbound);
+        u16::from_be_bytes([packet[42], packet[43]])
+    });
+    assert!((500..660).contains(&urgent) && plain > 8_000, "{urgent} {plain}");
+}
+
+/// RFC 4301 section 4.4.2.1: the values are not checked against traffic that arrives.
+#[test]
+fn whatever_code_point_arrives_is_delivered() {
+    let (spec, mut link) = link(4);
+    let for_others = voice(&spec, &[1]);
+    assert!(link.a.dp.remove_sa(link.a_out[0]));
+    add(&mut link.a, &for_others, Direction::Outbound);
+    add(&mut link.b, &for_others, Direction::Inbound);
+    for dscp in [EF, 0, 1] {
+        let packet = packet(&spec, dscp);
+        let wire = link.a.send(&packet).wire();
+        assert!(matches!(link.b.receive(&wire), Received::Packet(arrived) if arrived == packet));
+    }
+}
+
+/// RFC 4301 section 4.1: what overtakes others on its own SA does not push them out of their window.
+#[test]
+fn what_was_overtaken_is_no_replay() {
+    let (spec, mut link) = link(4);
+    add(&mut link.a, &voice(&spec, &[EF]), Direction::Outbound);
+    add(&mut link.b, &voice(&spec, &[]), Direction::Inbound);
+    let slow = link.a.send(&packet(&spec, 0)).wire();
+    for _ in 0..200 {
+        let urgent = link.a.send(&packet(&spec, EF)).wire();
+        assert!(matches!(link.b.receive(&urgent), Received::Packet(_)));
+    }
+    assert!(matches!(link.b.receive(&slow), Received::Packet(_)));
+}
