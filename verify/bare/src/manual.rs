@@ -1,0 +1,68 @@
+//! Manual keys: the algorithms of an SA, and its parameters.
+
+use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
+use casemate_sa::{AddrRange, Lifetime, Mode, OuterHeader, SaParams, Selector, Spi, Transform};
+use casemate_wire::ah::Align;
+use core::hint::black_box;
+use core::net::IpAddr;
+
+/// ESP with AES-128-GCM.
+pub(crate) fn gcm() -> Transform {
+    let suite = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
+    Transform::Esp { suite, encr: key(20), integ: key(0) }
+}
+
+/// ESP with AES-128-CBC and HMAC-SHA2-256.
+pub(crate) fn cbc() -> Transform {
+    let mac = MacAlg::standard(MacKind::HmacSha256);
+    Transform::Esp {
+        suite: EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac),
+        encr: key(16),
+        integ: key(32),
+    }
+}
+
+/// AH with HMAC-SHA2-256.
+pub(crate) fn ah() -> Transform {
+    Transform::Ah { suite: AhSuite(MacAlg::standard(MacKind::HmacSha256)), integ: key(32) }
+}
+
+/// A key that everybody knows, of at most 64 bytes.
+pub(crate) fn key(len: usize) -> SecretBytes {
+    let bytes: [u8; 64] = core::array::from_fn(|place| (place as u8).wrapping_mul(37));
+    SecretBytes::new(black_box(bytes).get(..len).unwrap_or_default())
+}
+
+/// An SA in transport mode from one address to another.
+pub(crate) fn params(number: u32, (src, dst): (IpAddr, IpAddr), transform: &Transform) -> Option<SaParams> {
+    Some(SaParams {
+        spi: Spi::new(number.saturating_add(0x1000))?,
+        src,
+        dst,
+        transform: transform.clone(),
+        mode: Mode::Transport,
+        encap: None,
+        esn: false,
+        replay_window: 64,
+        last_sent: 0,
+        last_received: 0,
+        selector: None,
+        lifetime: Lifetime::UNBOUNDED,
+        reqid: 0,
+        tfc_pad_to: 0,
+        outer: OuterHeader::default(),
+        ah_align: Align::Four,
+    })
+}
+
+/// The policy that everything from one address to another is protected so.
+pub(crate) fn policy((src, dst): (IpAddr, IpAddr), transform: &Transform) -> Option<Policy> {
+    let protocol = transform.protocol();
+    let template = Template { protocol, mode: Mode::Transport, src: Some(src), dst: Some(dst), reqid: 0 };
+    Some(Policy {
+        selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
+        action: Action::Protect(Bundle::new(&[template]).ok()?),
+        priority: 0,
+    })
+}
