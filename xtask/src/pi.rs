@@ -1,39 +1,42 @@
 //! The image that counts instructions on an emulated Raspberry Pi (verify/bare), and the experiment's test with it.
 
-use crate::bare::{self, ARMV6};
+use crate::bare::{self, ARMV6, FAST};
 use crate::failure::{Failure, Result};
 use crate::shell;
 use std::path::PathBuf;
 
 pub(crate) const ABOUT: &str = "Build the image that counts instructions on an emulated Raspberry Pi
 `casemate lab run embedded` runs it under QEMU, where CASEMATE_PI names it (docs/manual/embedded.md). It is built for an ARM1176 without an
-operating system, as `no-std` builds the self-test. With --test the experiment's test of it is run.";
+operating system, to be fast. With --test it is built as small as the self-test of `no-std`, of which it has most parts, and the experiment's
+test is run with it: what it counts is then more.";
 
 const IMAGE: [&str; 6] = ["--package", "casemate-bare", "--features", "image", "--bin", "pi"];
-const PROFILE: &str = "device";
+/// That of the self-test.
+const SMALL: &str = "device";
 
 /// Builds the image, and tries it if it is told to.
 pub(crate) fn run(arguments: &[String]) -> Result {
-    let tries = match arguments {
-        [] => false,
-        [option] if option == "--test" => true,
-        _ => return Err(Failure::new("expected nothing, or --test")),
-    };
     if let Some(why) = bare::unavailable() {
         return Err(Failure::new(why));
     }
-    let image = build()?;
-    if !tries {
-        return Ok(());
+    match arguments {
+        [] => {
+            println!("{}", build(FAST)?.display());
+            Ok(())
+        }
+        [option] if option == "--test" => test(build(SMALL)?),
+        _ => Err(Failure::new("expected nothing, or --test")),
     }
-    let mut command = shell::command(shell::cargo());
-    command.args(["test", "--locked", "--package", "casemate-lab", "--test", "pi"]).env("CASEMATE_PI", image);
-    shell::run(&mut command)
 }
 
-fn build() -> Result<PathBuf> {
-    bare::build(ARMV6, PROFILE, &IMAGE)?;
-    let image = bare::directory(ARMV6, PROFILE)?.join("pi");
-    println!("{}", image.display());
-    Ok(image)
+fn build(profile: &str) -> Result<PathBuf> {
+    bare::build(ARMV6, profile, &IMAGE)?;
+    Ok(bare::directory(ARMV6, profile)?.join("pi"))
+}
+
+/// Of the whole workspace, because that is built already where everything is tested.
+fn test(image: PathBuf) -> Result {
+    let mut command = shell::command(shell::cargo());
+    command.args(["test", "--workspace", "--locked", "--test", "pi"]).env("CASEMATE_PI", image);
+    shell::run(&mut command)
 }

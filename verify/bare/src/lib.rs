@@ -25,5 +25,11 @@ mod wire;
 mod machine;
 
 pub use board::Board;
-#[cfg(all(feature = "pi", feature = "image", target_os = "none", target_arch = "arm", not(target_feature = "mclass")))]
+#[cfg(all(
+    feature = "pi",
+    feature = "image",
+    target_os = "none",
+    target_arch = "arm",
+    not(target_feature = "mclass")
+))]
 pub use machine::{microseconds, read_words, spin};

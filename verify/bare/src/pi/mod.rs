@@ -132,10 +132,12 @@ mod tests {
     fn said(words: &str) -> (bool, String) {
         let clock = Clock {
             // A turn of the device takes ten thousand.
-            microseconds: || TIME.with_borrow_mut(|time| {
-                *time = time.wrapping_add(10_000);
-                *time
-            }),
+            microseconds: || {
+                TIME.with_borrow_mut(|time| {
+                    *time = time.wrapping_add(10_000);
+                    *time
+                })
+            },
             spin: |_| (),
         };
         let passed = run(|text| SAID.with_borrow_mut(|said| said.push_str(text)), clock, words);
