@@ -20,8 +20,6 @@ const MICROSECOND: Ticks = 717;
 const TURNS: usize = 64;
 /// More turns than anything takes.
 const MOST_TURNS: usize = 1 << 20;
-/// TCP, AH or ESP: IP's number of the first packet that carried a part of a message.
-type Protocol = Option<u8>;
 
 /// Time: what the device's clock says for an instruction is 1.024 of these.
 type Ticks = u64;
@@ -36,8 +34,8 @@ pub(super) struct Scene<D> {
     now: Ticks,
     /// What the device has worked.
     spent: Ticks,
-    /// The protocol that packets go as.
-    pub(super) protocol: Protocol,
+    /// IP's number of what the device's packets go as: TCP, AH or ESP.
+    pub(super) protocol: Option<u8>,
 }
 
 /// Packets on their way, each with the time when it is there.
