@@ -50,7 +50,7 @@ const MOST: usize = 256 << 10;
 
 /// Does what the words say. False if there are none, or there is one that is not known, or something does not come to its end.
 pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
-    let Some((rows, sizes)) = order(words) else {
+    let Some(Order { rows, sizes }) = order(words) else {
         print(&format!("not understood: {words}\n"));
         return false;
     };
@@ -73,16 +73,23 @@ pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
     true
 }
 
-/// Rows by their names, and sizes of messages.
-fn order(words: &str) -> Option<(Vec<(&'static str, Row)>, Vec<usize>)> {
-    let (mut rows, mut sizes) = (Vec::new(), Vec::new());
+/// What is to be measured.
+struct Order {
+    rows: Vec<(&'static str, Row)>,
+    /// Of messages, in bytes.
+    sizes: Vec<usize>,
+}
+
+/// `None` without a row or without a size, and with anything else.
+fn order(words: &str) -> Option<Order> {
+    let mut order = Order { rows: Vec::new(), sizes: Vec::new() };
     for word in words.split_whitespace() {
         match ROWS.iter().find(|(name, _)| *name == word) {
-            Some(row) => rows.push(*row),
-            None => sizes.push(word.parse().ok().filter(|size| (1..=LONGEST).contains(size))?),
+            Some(row) => order.rows.push(*row),
+            None => order.sizes.push(word.parse().ok().filter(|size| (1..=LONGEST).contains(size))?),
         }
     }
-    (!rows.is_empty() && !sizes.is_empty()).then_some((rows, sizes))
+    (!order.rows.is_empty() && !order.sizes.is_empty()).then_some(order)
 }
 
 fn instructions(microseconds: u64) -> u64 {
