@@ -46,10 +46,13 @@ pub(crate) const X86_64: Target = Target { name: "x86-64", triple: "x86_64-unkno
 /// All of them.
 pub(crate) const TARGETS: [Target; 4] = [THUMB, ARMV6, AARCH64, X86_64];
 
-/// Ciphers and hashes in their smallest form, without a look for instructions that these processors do not have.
-const SMALL: &str = "--cfg aes_backend=\"soft\" --cfg aes_backend_soft=\"compact\" --cfg sha1_backend=\"soft\" \
-     --cfg sha2_backend=\"soft\" --cfg sha2_backend_soft=\"compact\" --cfg curve25519_dalek_backend=\"serial\" \
-     -Clink-arg=--icf=all";
+/// Ciphers and hashes without a look for instructions that these processors do not have.
+const SOFT: &str = "--cfg aes_backend=\"soft\" --cfg sha1_backend=\"soft\" --cfg sha2_backend=\"soft\" \
+     --cfg curve25519_dalek_backend=\"serial\" -Clink-arg=--icf=all";
+/// And in their smallest form.
+const SMALL: &str = " --cfg aes_backend_soft=\"compact\" --cfg sha2_backend_soft=\"compact\"";
+/// The profile whose images are to be fast.
+pub(crate) const FAST: &str = "pi";
 const RUSTC: &str = "/usr/bin/rustc";
 const SOURCES: &str = "/usr/lib/rustlib/src/rust/library/core/src/lib.rs";
 
@@ -101,6 +104,7 @@ pub(crate) fn build(target: Target, profile: &str, arguments: &[&str]) -> Result
 /// Runs a command of cargo that builds, `build` or `rustc`.
 pub(crate) fn cargo(what: &str, target: Target, profile: &str, arguments: &[&str]) -> Result {
     let linker = linker()?;
+    let flags = [SOFT, if profile == FAST { "" } else { SMALL }].concat();
     let variable = |what| format!("CARGO_TARGET_{}_{what}", target.triple.replace('-', "_").to_uppercase());
     let mut command = shell::command(shell::cargo());
     command.args([what, "--locked", "-Zbuild-std=core,alloc"]);
@@ -109,7 +113,7 @@ pub(crate) fn cargo(what: &str, target: Target, profile: &str, arguments: &[&str
     command.arg("--target-dir").arg(metadata::target_directory()?.join("bare"));
     // To build core is not for stable cargo and rustc, unless they are told to do as the compiler's own build does.
     command.env("RUSTC", RUSTC).env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTUP_TOOLCHAIN");
-    command.env(variable("LINKER"), linker).env(variable("RUSTFLAGS"), SMALL);
+    command.env(variable("LINKER"), linker).env(variable("RUSTFLAGS"), flags);
     shell::run(&mut command)
 }
 

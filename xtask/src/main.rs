@@ -18,6 +18,7 @@ mod lwip;
 mod metadata;
 mod no_std;
 mod packages;
+mod pi;
 mod programs;
 mod purity;
 mod shell;
@@ -46,6 +47,7 @@ const TASKS: &[Task] = &[
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "[--example]", about: lwip::ABOUT, run: lwip::run },
     Task { name: "no-std", arguments: "[--board NAME]", about: no_std::ABOUT, run: no_std::run },
+    Task { name: "pi", arguments: "[--test]", about: pi::ABOUT, run: pi::run },
     Task {
         name: "sizes",
         arguments: "[--check | [--json] [PROCESSOR...]]",

@@ -14,7 +14,7 @@ pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages t
 As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
 cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the simulator, the matrices against
 strongSwan and a Linux kernel (interop), the machine without an operating system (firmware), the self-test on an emulated Raspberry Pi (no-std), the
-bounds of the footprint (sizes) and a smoke run of the fuzz targets.";
+instructions that are counted there (pi), the bounds of the footprint (sizes) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
@@ -56,8 +56,11 @@ pub(crate) fn add_to(stages: &mut Stages) {
 /// What is built for processors without an operating system.
 fn without_system(stages: &mut Stages) -> Vec<Task> {
     // The other boards differ in their processor only, and each build takes minutes.
-    let tasks: [(_, &[&str]); 2] =
-        [("test: no-std", &["no-std", "--board", "ARMv6"]), ("test: sizes", &["sizes", "--check"])];
+    let tasks: [(_, &[&str]); 3] = [
+        ("test: no-std", &["no-std", "--board", "ARMv6"]),
+        ("test: pi", &["pi", "--test"]),
+        ("test: sizes", &["sizes", "--check"]),
+    ];
     match bare::unavailable() {
         None => tasks.map(|(stage, words)| Task::new(stage, words)).into(),
         Some(why) => {

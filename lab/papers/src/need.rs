@@ -21,17 +21,22 @@ pub enum Need {
     Program(&'static str, &'static str),
     /// The image of the machine without an operating system, which `CASEMATE_FIRMWARE` names.
     Firmware,
+    /// The image for a Raspberry Pi that counts instructions, which `CASEMATE_PI` names.
+    Pi,
     /// A Linux kernel for a guest and its modules, below the directory that `CASEMATE_GUEST_KERNEL` names, in `boot` and `lib/modules`.
     GuestKernel,
 }
 
 /// What the environment has to say where something is.
 const FIRMWARE: &str = "CASEMATE_FIRMWARE";
+const PI: &str = "CASEMATE_PI";
 const GUEST_KERNEL: &str = "CASEMATE_GUEST_KERNEL";
 
 impl Need {
     /// QEMU for this kind of processor, on which firmware and guest run.
     pub const QEMU: Self = Self::Program("qemu-system-x86_64", "qemu-system-x86");
+    /// QEMU for boards with ARM's processors.
+    pub const QEMU_ARM: Self = Self::Program("qemu-system-arm", "qemu-system-arm");
     /// What a guest has for programs.
     pub const BUSYBOX: Self = Self::Program("/bin/busybox", "busybox-static");
     /// What knows which modules a kernel needs.
@@ -41,6 +46,7 @@ impl Need {
     pub fn path(self) -> Option<PathBuf> {
         match self {
             Self::Firmware => std::env::var_os(FIRMWARE).map(Into::into),
+            Self::Pi => std::env::var_os(PI).map(Into::into),
             Self::GuestKernel => std::env::var_os(GUEST_KERNEL).map(Into::into),
             _ => None,
         }
@@ -62,6 +68,7 @@ impl Need {
                 started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
             }
             Self::Firmware => no_file(FIRMWARE, self.path(), "the image that `cargo xtask firmware` builds"),
+            Self::Pi => no_file(PI, self.path(), "the image that `cargo xtask pi` builds"),
             Self::GuestKernel => {
                 no_file(GUEST_KERNEL, self.path(), "a directory with boot/vmlinuz-* and lib/modules")
             }
@@ -77,6 +84,7 @@ impl fmt::Display for Need {
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
             Self::Firmware => f.write_str(FIRMWARE),
+            Self::Pi => f.write_str(PI),
             Self::GuestKernel => f.write_str(GUEST_KERNEL),
         }
     }

@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use casemate_smoltcp::Guarded;
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
@@ -19,10 +20,39 @@ impl End {
         to.came.append(&mut self.sent);
     }
 
+    /// What was sent, to be carried by other means.
+    #[cfg(feature = "pi")]
+    pub(crate) fn sent(&mut self) -> impl Iterator<Item = Vec<u8>> {
+        self.sent.drain(..)
+    }
+
+    /// What came by other means.
+    #[cfg(feature = "pi")]
+    pub(crate) fn arrive(&mut self, packet: Vec<u8>) {
+        self.came.push_back(packet);
+    }
+
     /// The protocol of the packet that will be carried first.
     pub(crate) fn protocol_of_next(&self) -> Option<u8> {
         const PLACE: usize = 9;
         self.sent.front()?.get(PLACE).copied()
+    }
+}
+
+/// What is above a wire.
+pub(crate) trait Above: Device {
+    fn wire(&mut self) -> &mut End;
+}
+
+impl Above for End {
+    fn wire(&mut self) -> &mut End {
+        self
+    }
+}
+
+impl Above for Guarded<End> {
+    fn wire(&mut self) -> &mut End {
+        self.device_mut()
     }
 }
 

@@ -28,7 +28,8 @@ The full form of an experiment takes up to five minutes, the short form up to 45
 said to be, and the rest is done. Let nothing else run meanwhile: the page says when the machine was noisy.
 
 `bare` boots two machines under QEMU if the environment says where they are: CASEMATE_FIRMWARE names the image that `cargo xtask firmware`
-builds, CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of a Linux kernel.
+builds, CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of a Linux kernel. `embedded` counts instructions on an
+emulated Raspberry Pi if CASEMATE_PI names the image that `cargo xtask pi` builds.
 
 Exit status: 0 done, also where something was missing; 1 something that was tried went wrong.";
 

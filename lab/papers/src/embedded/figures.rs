@@ -17,10 +17,7 @@ pub(super) const PAPERS: [(Suite, &str, f64); 2] =
 
 /// With smoltcp as the device's stack.
 pub(super) fn with_smoltcp(context: &Context) -> Result<Vec<Part>> {
-    let mut parts = parts(context, Home::Library, None)?;
-    // The paper's own device.
-    parts.push(left_out(context, "an emulated Raspberry Pi", RASPBERRY_PI.into()));
-    Ok(parts)
+    parts(context, Home::Library, None)
 }
 
 /// With lwIP, where the program with it is installed.
@@ -30,8 +27,6 @@ pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
         Err(why) => Ok(vec![left_out(context, "figures 5 to 8 with lwIP", why)]),
     }
 }
-
-const RASPBERRY_PI: &str = "this program has no image for an ARM processor, and an emulated one keeps no time that could be compared";
 
 fn left_out(context: &Context, what: &str, why: String) -> Part {
     context.progress.say(&format!("left out: {what}: {why}"));

@@ -10,12 +10,12 @@ use casemate_measure::spread::Spread;
 use casemate_report::{Agreement, Finding};
 
 /// Up to so much more is a small increase of latency.
-const SMALL: f64 = 1.25;
+pub(super) const SMALL: f64 = 1.25;
 /// Closer than this to each other is a close result.
-const CLOSE: f64 = 0.15;
+pub(super) const CLOSE: f64 = 0.15;
 /// What the paper says that AH and ESP take of the throughput.
-const AH: f64 = 0.33;
-const ESP: f64 = 0.70;
+pub(super) const AH: f64 = 0.33;
+pub(super) const ESP: f64 = 0.70;
 
 /// Nothing is told from fewer rounds.
 const ENOUGH: usize = 2;
@@ -230,7 +230,7 @@ impl View<'_> {
 }
 
 /// A change with its sign.
-fn percent(change: f64) -> String {
+pub(super) fn percent(change: f64) -> String {
     format!("{:+.0} %", change * 100.0)
 }
 

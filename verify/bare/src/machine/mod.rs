@@ -11,6 +11,8 @@ mod heap;
 mod stack;
 
 use crate::Board;
+#[cfg(all(feature = "pi", target_arch = "arm", not(target_feature = "mclass")))]
+pub use board::{microseconds, read_words, spin};
 use core::panic::PanicInfo;
 
 unsafe extern "Rust" {

@@ -2,16 +2,14 @@
 
 use super::end;
 use crate::Board;
+use crate::manual::{self, ah, cbc, gcm};
 use crate::packets::{self, LEFT, RIGHT};
-use casemate_crypto::{
-    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Providers, SecretBytes,
-};
+use casemate_crypto::Providers;
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction};
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256};
-use casemate_sa::{AddrRange, Instant, Limits, Mode, SaParams, Selector, Spi, Transform};
+use casemate_sa::{Instant, Limits, SaParams, Transform};
 use core::hint::black_box;
 
 /// Room for one pair of SAs of each kind, and three more.
@@ -38,28 +36,6 @@ pub fn esp_fragments(board: &Board) -> bool {
     done.is_some() && end(board)
 }
 
-fn gcm() -> Transform {
-    let suite = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
-    Transform::Esp { suite, encr: key(20), integ: key(0) }
-}
-
-fn cbc() -> Transform {
-    let mac = MacAlg::standard(MacKind::HmacSha256);
-    Transform::Esp {
-        suite: EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac),
-        encr: key(16),
-        integ: key(32),
-    }
-}
-
-fn ah() -> Transform {
-    Transform::Ah { suite: AhSuite(MacAlg::standard(MacKind::HmacSha256)), integ: key(32) }
-}
-
-fn key(len: usize) -> SecretBytes {
-    SecretBytes::new(black_box([7; 32]).get(..len).unwrap_or_default())
-}
-
 /// A data path with SAs in both directions and policies to them; a packet goes out through each and comes in again. Reports
 /// the memory of each step.
 fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]) -> Option<Datapath> {
@@ -69,7 +45,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         .report("heap-datapath", (board.heap)().saturating_sub(before).saturating_add(size_of::<Datapath>()));
     for (number, transform) in (0_u32..).zip(transforms) {
         let before = (board.heap)();
-        add_pair(&mut datapath, &params(number, transform)?, providers)?;
+        add_pair(&mut datapath, &manual::params(number, (LEFT, RIGHT), transform)?, providers)?;
         let between = (board.heap)();
         add_policies(&mut datapath, transform)?;
         if number == 0 {
@@ -86,7 +62,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
     let before = (board.heap)();
     let first = transforms.first()?;
     for number in 0x10..0x13 {
-        add_pair(&mut datapath, &params(number, first)?, providers)?;
+        add_pair(&mut datapath, &manual::params(number, (LEFT, RIGHT), first)?, providers)?;
     }
     board.report("heap-three-pairs", (board.heap)().saturating_sub(before));
     Some(datapath)
@@ -94,7 +70,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
 
 /// One pair of SAs with AES-128-GCM, and the policies to it.
 pub(super) fn add_gcm(datapath: &mut Datapath, providers: &Providers<'_>) -> Option<()> {
-    add_pair(datapath, &params(0, &gcm())?, providers)?;
+    add_pair(datapath, &manual::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
     add_policies(datapath, &gcm())
 }
 
@@ -106,13 +82,7 @@ fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_
 }
 
 fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
-    let protocol = transform.protocol();
-    let template = Template { protocol, mode: Mode::Transport, src: Some(LEFT), dst: Some(RIGHT), reqid: 0 };
-    let policy = Policy {
-        selector: Selector::between(AddrRange::single(LEFT), AddrRange::single(RIGHT)),
-        action: Action::Protect(Bundle::new(&[template]).ok()?),
-        priority: 0,
-    };
+    let policy = manual::policy((LEFT, RIGHT), transform)?;
     datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
     datapath.add_policy(Direction::Inbound, policy).ok()?;
     Some(())
@@ -125,11 +95,6 @@ fn remove_policies(datapath: &mut Datapath) {
             datapath.remove_policy(direction, id);
         }
     }
-}
-
-fn params(number: u32, transform: &Transform) -> Option<SaParams> {
-    let spi = Spi::new(number.saturating_add(0x1000))?;
-    Some(SaParams::new(spi, (LEFT, RIGHT), Mode::Transport, transform.clone()))
 }
 
 /// A protected packet is cut, put together and opened.

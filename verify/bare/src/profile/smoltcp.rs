@@ -4,7 +4,7 @@ use super::{end, esp};
 use crate::Board;
 use crate::packets::{LEFT, RIGHT};
 use crate::peers::{self, Dice, Proof};
-use crate::wire::End;
+use crate::wire::{Above, End};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -19,7 +19,6 @@ use casemate_smoltcp::{Guarded, IkeSockets, Keys, Setup};
 use core::hint::black_box;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
-use smoltcp::phy::Device;
 use smoltcp::socket::udp::{PacketBuffer, PacketMetadata, Socket};
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr};
@@ -65,23 +64,6 @@ pub fn smoltcp_ike(board: &Board) -> bool {
 /// Both hosts cost the same.
 fn report(board: &Board, before: usize) {
     board.report("heap-host", (board.heap)().saturating_sub(before) / 2);
-}
-
-/// What is above a wire.
-trait Above: Device {
-    fn wire(&mut self) -> &mut End;
-}
-
-impl Above for End {
-    fn wire(&mut self) -> &mut End {
-        self
-    }
-}
-
-impl Above for Guarded<End> {
-    fn wire(&mut self) -> &mut End {
-        self.device_mut()
-    }
 }
 
 /// An interface with a socket.
