@@ -1,7 +1,7 @@
 //! Another device, as far as this one can stand in for it.
 //!
-//! `no-aes` is measured: AWS-LC is told not to use the instructions for AES and carry-less multiplication, and runs the code that it
-//! has for processors without them. `clock` is not: what was measured is scaled, as if memory slowed down with the processor.
+//! `no-aes` is measured: AWS-LC is told not to use the instructions for AES and carry-less multiplication (`lab/stage/src/mask.rs`), and
+//! runs the code that it has for processors without them. `clock` is not: what was measured is scaled, as if memory slowed down with the processor.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,34 +13,6 @@ pub struct AsIf {
     pub no_aes: bool,
     /// Another clock, in MHz.
     pub clock_mhz: Option<f64>,
-}
-
-/// A variable of the environment that AWS-LC reads when it starts, and the value that takes the instructions away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mask {
-    /// Its name.
-    pub name: &'static str,
-    /// Its value.
-    pub value: &'static str,
-}
-
-/// The mask of this architecture. Bits 57 and 33 are AES and PCLMULQDQ of CPUID leaf 1; on ARM bits 2 and 5 are AES and PMULL of
-/// AWS-LC's own words (`cpu_intel.c` and `arm_arch.h` there).
-pub const fn mask() -> Option<Mask> {
-    if cfg!(target_arch = "x86_64") {
-        Some(Mask { name: "OPENSSL_ia32cap", value: "~0x200000200000000" })
-    } else if cfg!(target_arch = "aarch64") {
-        Some(Mask { name: "OPENSSL_armcap", value: "~0x24" })
-    } else {
-        None
-    }
-}
-
-impl Mask {
-    /// Whether this process runs under it.
-    pub fn is_worn(self) -> bool {
-        std::env::var(self.name).is_ok_and(|value| value == self.value)
-    }
 }
 
 impl AsIf {

@@ -3,7 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
 
 use crate::arena::Arena;
-use crate::{Background, Error, Netns, Result, run};
+use crate::{Background, Error, Mask, Netns, Result, run};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,10 +12,6 @@ use std::time::Duration;
 
 /// How long a program may take until it is ready.
 pub const START_LIMIT: Duration = Duration::from_secs(10);
-
-/// What hides the instructions for AES and for GCM from AWS-LC and OpenSSL: bits 57 (AES) and 33 (PCLMULQDQ) of the first word, and 41
-/// (VAES) and 42 (VPCLMULQDQ) of the second, as OPENSSL_ia32cap(3) counts them. On x86-64 only.
-pub const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000");
 
 /// The program, and which provider of algorithms it is to find.
 #[derive(Debug, Clone)]
@@ -48,8 +44,8 @@ impl Gateway {
     /// The same without the processor's instructions for AES, and so without Intel's library, which needs them.
     pub fn without_aes_instructions(self, directory: &Path) -> Result<Self> {
         let mut gateway = self.without_intels_library(directory)?;
-        let (name, value) = NO_AES;
-        gateway.environment.push((name, value.into()));
+        let variable = Mask::NO_AES.map(Mask::variable);
+        gateway.environment.extend(variable.map(|(name, value)| (name, value.into())));
         Ok(gateway)
     }
 

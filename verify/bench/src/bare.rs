@@ -1,12 +1,12 @@
 //! A provider's bare cipher on the bytes that an ESP packet hands to it, in buffers laid out like those of packets.
 
 use crate::suites::POOL;
-use crate::world::stride;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, EspSuite, EtmJob, EtmKey, MacAlg, Outcome, Provider, Providers, Tag,
 };
 use casemate_datapath::HEAD_ROOM;
 use casemate_measure::harness::{Load, time};
+use casemate_measure::tunnel::stride;
 use std::time::Duration;
 
 /// SPI and sequence number.

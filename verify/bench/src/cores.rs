@@ -10,9 +10,10 @@ use crate::esp::{Row, rows};
 use crate::instructions::stands_for_others;
 use crate::report::{Entry, Report};
 use crate::suites::BATCH;
-use crate::world::{Counting, NOW, gateway, udp};
+use crate::world::{Counting, spec, udp};
 use casemate_datapath::{Datapath, Direction, DropReason, Inbound, Opening, Outbound, Sealing};
 use casemate_measure::harness::Load;
+use casemate_measure::tunnel::NOW;
 use casemate_stage::sys;
 use casemate_wire::packet::Packet;
 use std::sync::Arc;
@@ -55,8 +56,8 @@ impl Tunnel {
     /// Helpers on these CPUs take part in what is timed; `None` if the provider has not got the suite.
     fn load(row: &Row, helpers: &[usize]) -> Option<Box<dyn Load>> {
         let Row { provider, suite, way, size } = *row;
-        let near = gateway(provider, suite, Direction::Outbound)?;
-        let far = gateway(provider, suite, Direction::Inbound)?;
+        let end = |direction| spec(suite).end(direction, &[provider]);
+        let (near, far) = (end(Direction::Outbound)?, end(Direction::Inbound)?);
         let helpers_at = |end| if way == end { helpers } else { &[] };
         let bytes = udp(size).repeat(TURNS * TURN * (helpers.len() + 1));
         Some(Box::new(Self {

@@ -1,8 +1,8 @@
 //! Cores that take turns on one road of a data path. Each has buffers of its own, so that packets stay on the core that has read them.
 
 use crate::suites::BATCH;
-use crate::world::stride;
 use casemate_datapath::HEAD_ROOM;
+use casemate_measure::tunnel::stride;
 use casemate_stage::sys;
 use casemate_wire::packet::Packet;
 use std::hint::spin_loop;

@@ -2,13 +2,14 @@
 
 use crate::report::{Entry, Report};
 use crate::suites::POOL;
-use crate::world::{Counting, FAR, NOW, empty, ipv4, network, stride, tunnel};
+use crate::world::{Counting, empty, ipv4, network, spec};
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Lookup, Policy, PolicyTable};
 use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
 use casemate_measure::harness::{Load, time};
-use casemate_sa::{AddrRange, Selector};
+use casemate_measure::tunnel::{GATEWAYS, NOW, stride};
+use casemate_sa::{AddrRange, Selector, Spi};
 use casemate_wire::flow::FlowKey;
 use casemate_wire::packet::Packet;
 use std::hint::black_box;
@@ -113,7 +114,7 @@ impl Load for Flows {
         for buffer in buffers.chunks_exact_mut(stride(64)) {
             // Known flows are spread over all policies.
             let dst = host(rng.below(FLOWS) * *size / FLOWS);
-            buffer[HEAD_ROOM..HEAD_ROOM + 64].copy_from_slice(&ipv4(17, SOURCE, dst, 64));
+            buffer[HEAD_ROOM..HEAD_ROOM + 64].copy_from_slice(&ipv4(17, [SOURCE, dst], 64));
             packets.push(Packet::new(buffer, HEAD_ROOM, 64).unwrap());
         }
         let mut verdicts = [Outbound::Drop(DropReason::NoRoom); POOL];
@@ -140,7 +141,7 @@ impl Sas {
         let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
         let mut datapath = empty();
         for n in 0..size {
-            let params = tunnel(suite, spi(n));
+            let params = spec(suite).sa(spi(n));
             datapath.add_sa(&params, Direction::Inbound, &Providers(&[&AWS_LC]), NOW).unwrap();
         }
         Self { datapath, size, rng: Counting::new(), buffers: vec![0; stride(SHORT) * POOL] }
@@ -152,8 +153,8 @@ impl Load for Sas {
         let Self { datapath, size, rng, buffers } = self;
         let mut packets: Vec<Packet<'_>> = Vec::with_capacity(POOL);
         for buffer in buffers.chunks_exact_mut(stride(SHORT)) {
-            let mut packet = ipv4(50, SOURCE, FAR, SHORT);
-            packet[20..24].copy_from_slice(&spi(rng.below(*size)).to_be_bytes());
+            let mut packet = ipv4(50, [SOURCE, GATEWAYS[1]], SHORT);
+            packet[20..24].copy_from_slice(&spi(rng.below(*size)).get().to_be_bytes());
             buffer[HEAD_ROOM..HEAD_ROOM + SHORT].copy_from_slice(&packet);
             packets.push(Packet::new(buffer, HEAD_ROOM, SHORT).unwrap());
         }
@@ -166,6 +167,6 @@ impl Load for Sas {
 }
 
 /// The SPI of SA number `n`, as if drawn at random.
-fn spi(n: usize) -> u32 {
-    (n as u32 + 1).wrapping_mul(0x9E37_79B1)
+fn spi(n: usize) -> Spi {
+    Spi::new((n as u32 + 1).wrapping_mul(0x9E37_79B1)).unwrap()
 }

@@ -3,13 +3,14 @@
 use super::Answer;
 use super::args::AdviseArgs;
 use crate::failure::Failure;
-use casemate_advise::as_if::{self, AsIf};
+use casemate_advise::as_if::AsIf;
+use casemate_stage::Mask;
 use serde_json::Value;
 use std::process::Command;
 
 /// Whether this process is such a one.
 pub(super) fn is_masked() -> Result<bool, Failure> {
-    let mask = as_if::mask().ok_or_else(|| {
+    let mask = Mask::NO_AES.ok_or_else(|| {
         Failure::bad_input(
             "--as-if no-aes: on this architecture AWS-LC cannot be told to leave out instructions",
         )
@@ -53,6 +54,6 @@ pub(super) fn what_if(args: &AdviseArgs, answer: &Answer) -> Option<String> {
 
 fn again() -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.envs(as_if::mask().map(|mask| (mask.name, mask.value)));
+    command.envs(Mask::NO_AES.map(Mask::variable));
     Ok(command)
 }

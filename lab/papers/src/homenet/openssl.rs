@@ -2,8 +2,8 @@
 
 use super::setting::{Aes, Setting};
 use casemate_stage::arena::{Arena, BEHIND};
-use casemate_stage::gateway::{NO_AES, START_LIMIT};
-use casemate_stage::{Background, Error, Result, sys};
+use casemate_stage::gateway::START_LIMIT;
+use casemate_stage::{Background, Error, Mask, Result, sys};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -118,8 +118,7 @@ fn tell(command: &mut Command, setting: Setting) -> Result<()> {
     let suite = suite.ok_or_else(|| Error::new(format!("TLS 1.3 has no suite with {}", setting.mode)))?;
     command.args(["-tls1_3", "-ciphersuites", suite]);
     if setting.aes == Aes::Software {
-        let (name, value) = NO_AES;
-        command.env(name, value);
+        command.envs(Mask::NO_AES.map(Mask::variable));
     }
     Ok(())
 }
