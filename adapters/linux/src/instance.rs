@@ -114,17 +114,16 @@ mod tests {
 
     #[test]
     fn a_shared_directory_is_refused() {
-        let base = std::env::temp_dir().join(format!("casemate-test-{}", std::process::id()));
+        let scratch = casemate_scratch::Scratch::new("instance");
+        let base = scratch.file("base");
         prepare(&base).unwrap();
         prepare(&base).unwrap();
         let mut permissions = fs::metadata(&base).unwrap().permissions();
         std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
         fs::set_permissions(&base, permissions).unwrap();
         assert!(prepare(&base).is_err());
-        fs::remove_dir(&base).unwrap();
-        let link = base.with_extension("link");
+        let link = scratch.file("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert!(prepare(&link).is_err());
-        fs::remove_file(&link).unwrap();
     }
 }

@@ -227,6 +227,7 @@ fn at(path: &Path, error: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_scratch::Scratch;
 
     fn entries() -> Vec<Undo> {
         let numbers = Numbers { mark: 1, table: 2, priority: 3 };
@@ -252,7 +253,8 @@ mod tests {
 
     #[test]
     fn an_unfinished_line_does_not_count_and_alien_files_are_refused() {
-        let path = std::env::temp_dir().join(format!("casemate-journal-{}", std::process::id()));
+        let scratch = Scratch::new("journal");
+        let path = scratch.file("journal");
         let parse = |text: &str| {
             std::fs::write(&path, text).unwrap();
             read(&mut File::open(&path).unwrap(), &path)
@@ -262,17 +264,16 @@ mod tests {
         let undo = Undo::Guard { tun: "a".into() };
         assert_eq!(parse("casemate journal 1\nguard a\nguard b").unwrap(), [undo]);
         assert!(parse("something else\n").is_err());
-        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn a_locked_journal_is_left_alone() {
-        let path = std::env::temp_dir().join(format!("casemate-lock-{}", std::process::id()));
+        let scratch = Scratch::new("journal");
+        let path = scratch.file("lock");
         let held = lock(&path).unwrap();
         assert!(held.is_some());
         assert!(lock(&path).unwrap().is_none());
         drop(held);
         crate::eventually::eventually("the lock goes", || lock(&path).unwrap());
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -24,7 +24,8 @@ fn no_number_is_used_twice_whenever_the_process_is_killed() {
     if let Some(path) = std::env::var_os(CHILD) {
         return seal_for_ever(Path::new(&path));
     }
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("counters-{}", std::process::id()));
+    let scratch = casemate_scratch::Scratch::new("killed");
+    let path = scratch.file("counters");
     let (mut last, mut blocks) = (0, 0);
     for round in 0..ROUNDS {
         // At first so soon that nothing may be there yet, later after some blocks.
@@ -37,9 +38,6 @@ fn no_number_is_used_twice_whenever_the_process_is_killed() {
     }
     assert!(last > 0, "the child sealed nothing at all");
     println!("{ROUNDS} kills, numbers up to {last}, {blocks} whole blocks used up");
-    for suffix in ["", ".lock", ".new"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
-    }
 }
 
 /// What a child used until it was killed.

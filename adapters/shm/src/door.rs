@@ -161,11 +161,8 @@ mod tests {
     use super::*;
     use crate::Rung;
     use casemate_rings::{Answer, Answerer, Call, Caller, Handle, Tag, Transport};
+    use casemate_scratch::Scratch;
     use std::sync::atomic::Ordering;
-
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("casemate-door-{name}-{}", std::process::id()))
-    }
 
     fn geometry() -> Geometry {
         Geometry::new(8, 8).unwrap()
@@ -173,7 +170,8 @@ mod tests {
 
     #[test]
     fn who_enters_has_memory_in_common_with_the_server() {
-        let path = path("enter");
+        let scratch = Scratch::new("door");
+        let path = scratch.file("socket");
         let door = Door::open(&path, 0o600).unwrap();
         assert!(door.next().unwrap().is_none());
         let inside = path.clone();
@@ -210,7 +208,8 @@ mod tests {
 
     #[test]
     fn who_is_sent_away_knows_why() {
-        let path = path("away");
+        let scratch = Scratch::new("door");
+        let path = scratch.file("socket");
         let door = Door::open(&path, 0o600).unwrap();
         let inside = path.clone();
         let application = std::thread::spawn(move || enter(&inside).err().unwrap());

@@ -7,32 +7,19 @@ mod experiment;
 
 use casemate_report::{Agreement, Part};
 use common::Scratch;
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
-
-/// A directory with a short path, for the sockets of QEMU.
-struct Short(PathBuf);
-
-impl Drop for Short {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 fn bare_measures_the_real_programs() {
     let scratch = Scratch::new("lab-bare");
-    let short = Short(std::env::temp_dir().join(format!("casemate-bare.{}", std::process::id())));
-    fs::create_dir_all(&short.0).unwrap();
-    let record = experiment::run("bare", Duration::from_secs(120), &short.0);
+    let record = experiment::run("bare", Duration::from_secs(120), scratch.path());
     let [_, ike, lan] = &record.parts[..] else { panic!("{} parts", record.parts.len()) };
     // Ten groups of two providers, five calls each.
     assert_eq!(ike.samples.len(), 10 * 2 * 5);
     // However busy the machine is: arithmetic of 1,536 bits takes longer than a PRF.
     assert_eq!(ike.findings[0].agreement, Agreement::Agrees, "{:?}", ike.findings[0]);
     judge(lan);
-    experiment::demand_page(&record, 4, &scratch.file("."));
+    experiment::demand_page(&record, 4, scratch.path());
 }
 
 /// Every server that was there has times for each protection, and ESP costs something.

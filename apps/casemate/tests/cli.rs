@@ -66,7 +66,7 @@ fn completions_and_manual_pages() {
         assert!(text(&script.stdout).contains("no-replay"), "{shell}");
     }
     let scratch = Scratch::new("man");
-    let directory = scratch.file("");
+    let directory = scratch.path();
     assert!(casemate(&["man", directory.to_str().unwrap()]).status.success());
     for page in ["casemate.1", "casemate-run.1", "casemate-inspect.1"] {
         let page = std::fs::read_to_string(scratch.file(page)).unwrap();

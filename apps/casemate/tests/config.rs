@@ -1,7 +1,8 @@
 //! `casemate run --config` and its commands, as far as they need no privilege: what is wrong is said, and nothing is applied.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use std::path::{Path, PathBuf};
+use casemate_scratch::Scratch;
+use std::path::Path;
 use std::process::{Command, Output};
 
 const RIGHT: &str = "\
@@ -17,35 +18,27 @@ connections {
 secrets { ike { secret = abc } }
 ";
 
-/// A directory with a swanctl.conf; removed at the end.
-struct Directory(PathBuf);
+/// A directory with a swanctl.conf.
+struct Directory(Scratch);
 
 impl Directory {
     fn new(name: &str, conf: &str) -> Self {
-        let name = format!("config-{name}-{}", std::process::id());
-        let directory = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
-        std::fs::create_dir_all(&directory.0).unwrap();
+        let directory = Self(Scratch::new(&format!("config-{name}")));
         directory.write("swanctl.conf", conf.as_bytes());
         directory
     }
 
     fn write(&self, name: &str, content: &[u8]) {
-        let path = self.0.join(name);
+        let path = self.0.file(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
 
     fn run(&self) -> (Output, String) {
-        let conf = self.0.join("swanctl.conf");
+        let conf = self.0.file("swanctl.conf");
         let output = casemate(&["run", "--dry-run", "--config", conf.to_str().unwrap()]);
         let error = String::from_utf8(output.stderr.clone()).unwrap();
         (output, error)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
     }
 }
 

@@ -1,12 +1,13 @@
 //! The program's demo from outside: what it says holds, and what it leaves behind.
 
-use std::path::Path;
+use casemate_scratch::Scratch;
 use std::process::Command;
 use std::time::Instant;
 
 #[test]
 fn every_check_holds_and_the_capture_opens() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("demo-{}", std::process::id()));
+    let scratch = Scratch::new("demo");
+    let directory = scratch.path();
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
     let output = command.args(["demo", "--keep", directory.to_str().unwrap()]).output().unwrap();
@@ -15,7 +16,6 @@ fn every_check_holds_and_the_capture_opens() {
     if error.contains("the system refused") {
         assert_eq!(output.status.code(), Some(1));
         casemate_left_out::note(error);
-        std::fs::remove_dir_all(&directory).unwrap();
         return;
     }
     assert!(output.status.success(), "{said}\n{error}");
@@ -33,5 +33,4 @@ fn every_check_holds_and_the_capture_opens() {
     };
     assert!(inspect("wire.pcapng").trim_end().contains(" ok"), "{}", inspect("wire.pcapng"));
     assert!(!inspect("clear.pcapng").contains(" ok"), "{}", inspect("clear.pcapng"));
-    std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -26,7 +26,7 @@ fn embedded_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-embedded");
-    let record = experiment::run("embedded", Duration::from_secs(120), &scratch.file("."));
+    let record = experiment::run("embedded", Duration::from_secs(120), scratch.path());
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(samples.clone().count() > 250);
     for samples in samples.filter(|samples| samples.repeated) {
@@ -42,5 +42,5 @@ fn embedded_measures_the_real_programs() {
     let bytes = |method: &str| median(&record, &format!("handshake, {method}: frames"));
     assert!(bytes("modp2048") >= bytes("x25519") + 448.0);
     let has_pi = [Need::QEMU_ARM, Need::Pi].iter().all(|need| need.missing().is_none());
-    experiment::demand_page(&record, if has_pi { 18 } else { 12 }, &scratch.file("."));
+    experiment::demand_page(&record, if has_pi { 18 } else { 12 }, scratch.path());
 }

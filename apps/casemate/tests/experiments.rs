@@ -63,7 +63,7 @@ fn streams_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-streams");
-    let record = experiment::run("streams", Duration::from_secs(60), &scratch.file("."));
+    let record = experiment::run("streams", Duration::from_secs(60), scratch.path());
     let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
     // And twice two by a kernel that can.
     assert!([25, 27, 29].contains(&rates.len()), "{}", rates.len());
@@ -73,7 +73,7 @@ fn streams_measures_the_real_programs() {
         |what: &str| record.findings().find(|finding| finding.what.contains(what)).unwrap().ours.clone();
     assert!(differs("cost of modules called as functions").ends_with("slower"));
     assert_eq!(record.parts.iter().map(|part| part.figures.len()).sum::<usize>(), 3);
-    experiment::demand_page(&record, 3, &scratch.file("."));
+    experiment::demand_page(&record, 3, scratch.path());
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn homenet_measures_the_real_programs() {
         return;
     }
     let scratch = Scratch::new("lab-homenet");
-    let record = experiment::run("homenet", Duration::from_secs(60), &scratch.file("."));
+    let record = experiment::run("homenet", Duration::from_secs(60), scratch.path());
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(
         samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
     );
-    experiment::demand_page(&record, 10, &scratch.file("."));
+    experiment::demand_page(&record, 10, scratch.path());
 }

@@ -1,6 +1,7 @@
 //! IKE messages in captures, held against what two strongSwan said and what tshark made of it (tests/data/ikev2).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+use casemate_scratch::Scratch;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use serde_json::Value;
 use std::fs;
@@ -34,8 +35,8 @@ fn with_own_keys(capture: &str) -> Vec<Value> {
 }
 
 /// A file of keys that the test makes.
-fn keys_file(name: &str, text: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.keys", std::process::id()));
+fn keys_file(scratch: &Scratch, text: &str) -> PathBuf {
+    let path = scratch.file("keys");
     fs::write(&path, text).unwrap();
     path
 }
@@ -128,14 +129,15 @@ fn people_read_one_line_a_message() {
 
 #[test]
 fn without_the_right_key_nothing_is_opened() {
-    let none = keys_file("none", "# nothing\n");
+    let scratch = Scratch::new("ike-keys");
+    let none = keys_file(&scratch, "# nothing\n");
     let text = serde_json::to_string(&messages("gcm", &none)).unwrap();
     assert_eq!((text.matches("\"no-key\"").count(), text.matches("\"opened\"").count()), (12, 0));
     for capture in CAPTURES {
         let keys = fs::read_to_string(data(&format!("{capture}.keys"))).unwrap();
         // Another key for what the initiator sends: the last digit of what authenticates.
         let wrong: String = keys.lines().map(|row| format!("{}\n", spoil(row))).collect();
-        let messages = messages(capture, &keys_file(capture, &wrong));
+        let messages = messages(capture, &keys_file(&scratch, &wrong));
         for message in messages.iter().skip(2) {
             let state = &message["payloads"][0]["state"];
             let expected = if message["from"] == "initiator" { "icv-mismatch" } else { "opened" };
@@ -155,7 +157,8 @@ fn spoil(row: &str) -> String {
 
 #[test]
 fn a_wrong_row_is_told_with_its_line() {
-    let keys = keys_file("wrong", "\n0102,0304\n");
+    let scratch = Scratch::new("ike-wrong");
+    let keys = keys_file(&scratch, "\n0102,0304\n");
     let output = inspect(&data("gcm.pcap"), &keys, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     let said = String::from_utf8(output.stderr).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[test]
 fn voice_computes_and_measures() {
     let scratch = Scratch::new("lab-voice");
-    let record = experiment::run("voice", Duration::from_secs(120), &scratch.file("."));
+    let record = experiment::run("voice", Duration::from_secs(120), scratch.path());
     let calls = record.findings().find(|finding| finding.what.starts_with("calls on 128 kbit/s")).unwrap();
     assert_eq!((calls.ours.as_str(), calls.agreement), ("7, 4, 2, 2", Agreement::Agrees));
     // However busy the machine is: a packet cannot wait less than it takes to be sent, and nobody waits before a line that is not full.
@@ -25,5 +25,5 @@ fn voice_computes_and_measures() {
         let least = if samples.name.starts_with("clear") { 5.6 } else { 9.0 };
         assert!(samples.values.iter().all(|delay| *delay >= least), "{samples:?}");
     }
-    experiment::demand_page(&record, 1, &scratch.file("."));
+    experiment::demand_page(&record, 1, scratch.path());
 }

@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn what_is_appended_stays() {
-        let report = std::env::temp_dir().join(format!("left-out-{}", std::process::id()));
+        let scratch = casemate_scratch::Scratch::new("left-out");
+        let report = scratch.file("report");
         append(&report, "one: why\n").unwrap();
         append(&report, "two: why\n").unwrap();
         assert_eq!(std::fs::read_to_string(&report).unwrap(), "one: why\ntwo: why\n");
-        std::fs::remove_file(report).unwrap();
     }
 }

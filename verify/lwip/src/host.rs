@@ -1,10 +1,10 @@
 //! The program as it runs: its wire and its orders.
 
+use casemate_scratch::Scratch;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -36,22 +36,20 @@ pub struct Host {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
-    directory: PathBuf,
+    /// The ends of the wire, and the program's configuration.
+    _scratch: Scratch,
 }
 
 impl Host {
     /// Starts the program. The socket is the other end of its wire: a datagram is a frame. The error is why it did not start.
     pub fn start(program: &Path, setup: Setup) -> Result<(Self, UnixDatagram), String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("casemate-lwip-{}-{count}", std::process::id()));
-        std::fs::create_dir(&directory).unwrap();
-        let (near, far) = (directory.join("near"), directory.join("far"));
+        let scratch = Scratch::new("lwip");
+        let (near, far) = (scratch.file("near"), scratch.file("far"));
         let wire = UnixDatagram::bind(&near).unwrap();
         let mut command = Command::new(program);
         command.arg("--console").arg("--unix").arg(&far).arg(&near);
         command.arg("--memory").arg(setup.memory.to_string());
-        let config = directory.join("config");
+        let config = scratch.file("config");
         std::fs::write(&config, setup.config).unwrap();
         command.arg("--config").arg(config);
         if setup.place == Place::Below {
@@ -68,7 +66,7 @@ impl Host {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let orders = child.stdin.take();
-        let mut host = Self { child, orders, answers, directory };
+        let mut host = Self { child, orders, answers, _scratch: scratch };
         host.next_answer(PATIENCE).expect("the program starts")?;
         wire.connect(&far).unwrap();
         wire.set_nonblocking(true).unwrap();
@@ -111,6 +109,5 @@ impl Drop for Host {
         // After a failure the program may run still.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -3,24 +3,16 @@ use casemate_crypto::{AeadAlg, AesBits, EspSuite, SecretBytes};
 use casemate_sa::{Mode, SaParams, Spi, Transform};
 use std::path::{Path, PathBuf};
 
-/// A path in a directory of its own, removed at the end.
-struct Place(PathBuf);
+/// A path in a directory of its own.
+struct Place(casemate_scratch::Scratch);
 
 impl Place {
     fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("casemate-counters-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        Self(directory)
+        Self(casemate_scratch::Scratch::new(&format!("counters-{name}")))
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join("counters")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.file("counters")
     }
 }
 

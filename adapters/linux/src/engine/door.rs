@@ -95,9 +95,14 @@ impl<T, I> Door<T, I> {
     }
 
     /// Does something in the place between two turns.
-    pub(super) fn visit<A: Default>(&self, act: impl FnOnce(&mut T) -> A) -> A {
-        let mut turns = self.wait_while(self.lock(), |turns| turns.place.is_none());
-        turns.place.as_mut().map(|place| act(place)).unwrap_or_default()
+    pub(super) fn visit<A>(&self, act: impl FnOnce(&mut T) -> A) -> A {
+        let mut turns = self.lock();
+        loop {
+            if let Some(place) = &mut turns.place {
+                return act(place);
+            }
+            turns = self.wait_while(turns, |turns| turns.place.is_none());
+        }
     }
 
     fn wait_for(&self, number: u64) -> MutexGuard<'_, Turns<T, I>> {

@@ -2,33 +2,13 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use casemate_app::capture::Writer;
-use std::path::{Path, PathBuf};
+pub(crate) use casemate_scratch::Scratch;
+use std::path::Path;
 use std::process::{Command, Output};
 
 pub(crate) fn unhex(hex: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
     hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
-}
-
-/// A directory of this test's own, removed at its end.
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 pub(crate) fn write_capture<'a>(path: &Path, packets: impl IntoIterator<Item = &'a Vec<u8>>) {

@@ -3,12 +3,13 @@
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Echo, Netns, terminate};
+use casemate_scratch::Scratch;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ impl Side {
 pub(crate) struct Lab {
     pub(crate) left: Host,
     pub(crate) right: Host,
-    directory: PathBuf,
+    /// Gone with the hosts.
+    _scratch: Scratch,
 }
 
 impl Lab {
@@ -74,9 +76,8 @@ impl Lab {
         }
         let tun = File::options().read(true).write(true).open("/dev/net/tun");
         tun.map_err(|error| Error::new("/dev/net/tun", error))?;
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let host = |side| Ok(Host { side, netns: Netns::new()?, directory: directory.clone() });
+        let scratch = Scratch::new(test);
+        let host = |side| Ok(Host { side, netns: Netns::new()?, directory: scratch.path().into() });
         let (left, right) = (host(Side::Left)?, host(Side::Right)?);
         left.run(|| Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd()))?;
         for host in [&left, &right] {
@@ -91,18 +92,12 @@ impl Lab {
                 Ok::<(), Error>(())
             })?;
         }
-        let lab = Self { left, right, directory };
+        let lab = Self { left, right, _scratch: scratch };
         // The cable carries packets when both ends have noticed that the other is there.
         for v4 in [true, false] {
             assert!(lab.left.hears(lab.right.side.outer(v4), 8), "the cable is dead");
         }
         Ok(lab)
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

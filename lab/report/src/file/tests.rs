@@ -1,23 +1,7 @@
 use super::*;
 use crate::record::tests::record;
 use crate::{Agreement, Axis, Figure, Finding, LeftOut, Part, Point, Samples, Series, Shape, Table};
-
-/// A directory of its own that is gone with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("casemate-report-{name}.{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use casemate_scratch::Scratch;
 
 fn full_part() -> Part {
     Part {
@@ -50,19 +34,19 @@ fn full_part() -> Part {
 fn what_is_written_is_read() {
     let scratch = Scratch::new("round");
     let record = record(full_part());
-    let path = write(&record, &scratch.0).unwrap();
+    let path = write(&record, scratch.path()).unwrap();
     assert_eq!(path.file_name().unwrap(), "streams.json");
-    assert_eq!(read_all(&scratch.0).unwrap(), [record]);
-    let page = write_page(&scratch.0).unwrap();
+    assert_eq!(read_all(scratch.path()).unwrap(), [record]);
+    let page = write_page(scratch.path()).unwrap();
     assert!(fs::read_to_string(page).unwrap().contains("On &lt;wires&gt;"));
     // Nothing half written stays behind.
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
 }
 
 #[test]
 fn a_broken_file_is_named_with_its_line_and_what_was_expected() {
     let scratch = Scratch::new("broken");
-    let path = write(&record(full_part()), &scratch.0).unwrap();
+    let path = write(&record(full_part()), scratch.path()).unwrap();
     let whole = fs::read_to_string(&path).unwrap();
     let told = |text: &str| {
         fs::write(&path, text).unwrap();
@@ -80,8 +64,8 @@ fn a_broken_file_is_named_with_its_line_and_what_was_expected() {
 #[test]
 fn a_directory_without_records_says_so() {
     let scratch = Scratch::new("empty");
-    let error = read_all(&scratch.0).unwrap_err().to_string();
+    let error = read_all(scratch.path()).unwrap_err().to_string();
     assert!(error.contains("no file *.json"), "{error}");
-    let gone = scratch.0.join("gone");
+    let gone = scratch.file("gone");
     assert!(read_all(&gone).unwrap_err().to_string().contains("gone"));
 }

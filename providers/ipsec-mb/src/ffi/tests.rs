@@ -89,14 +89,12 @@ fn the_layout_is_that_of_the_header() {
     let source = format!(
         "#include <stdio.h>\n#include <stddef.h>\n#include <intel-ipsec-mb.h>\nint main(void) {{\n{prints}{sizes}\n}}\n"
     );
-    let directory = std::env::temp_dir().join(format!("ipsec-mb-layout-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let (file, program) = (directory.join("layout.c"), directory.join("layout"));
+    let scratch = casemate_scratch::Scratch::new("ipsec-mb-layout");
+    let (file, program) = (scratch.file("layout.c"), scratch.file("layout"));
     std::fs::write(&file, source).unwrap();
     let compiled = Command::new("cc").arg(&file).arg("-o").arg(&program).status().unwrap();
     assert!(compiled.success(), "the header does not compile");
     let printed = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
-    std::fs::remove_dir_all(&directory).unwrap();
 
     let lines: Vec<&str> = printed.lines().collect();
     let (last, offsets) = lines.split_last().unwrap();

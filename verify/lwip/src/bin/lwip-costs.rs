@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a measurement may fail")]
 
 use casemate_lwip_tests::program::{self, Build, VERSIONS, Watch};
+use casemate_scratch::Scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -176,13 +177,13 @@ fn throughputs(program: &Path, directory: &Path) -> [[f64; 2]; 3] {
 fn main() {
     let build = Build { version: VERSIONS[1], is_threaded: false, watch: Watch::Nobody };
     let program: PathBuf = program::build(build).unwrap_or_else(|why| panic!("{why}"));
-    let directory = std::env::temp_dir().join(format!("casemate-lwip-costs-{}", std::process::id()));
-    fs::create_dir(&directory).unwrap();
+    let scratch = Scratch::new("lwip-costs");
+    let directory = scratch.path();
     println!("No SA, no policy: instructions of one host, in percent of plain lwIP's");
-    let plain = idle_costs(&program, &directory, &["--plain"]);
+    let plain = idle_costs(&program, directory, &["--plain"]);
     let mut is_good = true;
     for (place, options) in PLACES {
-        let costs = idle_costs(&program, &directory, options);
+        let costs = idle_costs(&program, directory, options);
         let more = [0, 1].map(|what| (costs[what] / plain[what] - 1.0) * 100.0);
         println!(
             "  {place}: ping {:+.2} % of {:.0}, TCP {:+.2} % of {:.0} a kilobyte",
@@ -191,7 +192,7 @@ fn main() {
         is_good &= more.iter().all(|more| *more <= MOST_IDLE);
     }
     println!("AES-128-GCM, transport mode, segments of the same length: throughput, medians of {ROUNDS}");
-    let [plain, protected @ ..] = throughputs(&program, &directory);
+    let [plain, protected @ ..] = throughputs(&program, directory);
     println!("  plain: {:.0} Mbit/s, {:.0} megabytes a second of processor time", plain[0], plain[1]);
     for ((place, _), found) in PLACES.into_iter().zip(protected) {
         let part = [0, 1].map(|what| found[what] / plain[what] * 100.0);
@@ -201,6 +202,5 @@ fn main() {
         );
         is_good &= part[1] >= LEAST_PROTECTED;
     }
-    let _ = fs::remove_dir_all(&directory);
     println!("{}", if is_good { "within the goals" } else { "outside of the goals: 3 % and 60 %" });
 }

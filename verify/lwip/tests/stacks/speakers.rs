@@ -17,13 +17,13 @@ use casemate_lwip_tests::{Host, Place, Setup};
 use casemate_pki::{LocalCert, Options, StoreLimits, TrustStore, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::AddrRange;
+use casemate_scratch::Scratch;
 use casemate_smoltcp::{IkeSockets, Keys};
 use casemate_wire::udp::Udp;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -173,21 +173,16 @@ impl Speakers {
     pub(crate) fn new(program: &Path, place: Place, wanted: Wanted, memory: usize) -> Result<Self, String> {
         let (mut lwip, wire) = Host::start(program, Setup { memory, place, config: CONFIG })?;
         let ends = wanted.ends();
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("casemate-lwip-ike-{}-{count}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir(&directory).unwrap();
+        let scratch = Scratch::new("lwip-ike");
         let orders = [
             "housekeeping".into(),
             format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),
             format!("clock {NEW_YEAR}"),
-            wanted.order(&directory),
+            wanted.order(scratch.path()),
         ];
         for order in orders {
             lwip.order(&order).map_err(|error| format!("{order}: {error}"))?;
         }
-        std::fs::remove_dir_all(&directory).unwrap();
         let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(9) });
         housekeeping(&mut datapath).unwrap();
         let len = if ends.0.is_ipv4() { 24 } else { 64 };

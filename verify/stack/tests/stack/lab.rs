@@ -3,6 +3,7 @@
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Netns, terminate};
+use casemate_scratch::Scratch;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -22,10 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The place of one test.
 pub(crate) struct Lab {
     pub(crate) netns: Netns,
-    pub(crate) directory: PathBuf,
     pub(crate) server: Process,
     /// `casemate run` at the peer.
     pub(crate) peer: Option<Process>,
+    /// Gone after the processes.
+    pub(crate) scratch: Scratch,
 }
 
 impl Lab {
@@ -61,8 +63,7 @@ impl Lab {
                 return None;
             }
         };
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let scratch = Scratch::new(test);
         let mut command = Command::new(env!("CARGO_BIN_EXE_stack-program"));
         command.args([
             "stack",
@@ -74,10 +75,10 @@ impl Lab {
             "192.0.2.1/24",
             "--socket",
         ]);
-        command.arg(directory.join("sock")).args(arguments(&directory));
+        command.arg(scratch.file("sock")).args(arguments(scratch.path()));
         let server = Process::start(&netns, command);
         server.await_line("ready");
-        let lab = Self { netns, directory, server, peer: None };
+        let lab = Self { netns, server, peer: None, scratch };
         lab.netns
             .run(|| {
                 let mut netlink = Netlink::open().unwrap();
@@ -89,17 +90,17 @@ impl Lab {
     }
 
     fn start_peer(&self) -> Process {
-        let conf = self.directory.join("peer.conf");
+        let conf = self.scratch.file("peer.conf");
         fs::write(&conf, conf_of(PEER, STACK)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stack-program"));
-        command.args(["run", "--config"]).arg(conf).arg("--save-keys").arg(self.directory.join("keys"));
+        command.args(["run", "--config"]).arg(conf).arg("--save-keys").arg(self.scratch.file("keys"));
         let peer = Process::start(&self.netns, command);
         peer.await_line("ready");
         peer
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.directory.join("sock")
+        self.scratch.file("sock")
     }
 
     /// Starts an application.
@@ -139,7 +140,6 @@ impl Drop for Lab {
     fn drop(&mut self) {
         // It takes back what it has changed, and leaves no journal.
         let _ = self.peer.take().map(|mut peer| terminate(&mut peer.child, PATIENCE));
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

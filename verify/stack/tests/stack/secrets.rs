@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// All keys that there are: the pre-shared one, and those of the SAs, which the peer has written down.
 fn keys(lab: &Lab) -> Vec<Vec<u8>> {
-    let states = fs::read_to_string(lab.directory.join("keys/states.xfrm")).unwrap();
+    let states = fs::read_to_string(lab.scratch.file("keys/states.xfrm")).unwrap();
     let hex =
         states.split_whitespace().filter_map(|word| word.strip_prefix("0x")).filter(|word| word.len() >= 32);
     let bytes = |hex: &str| -> Vec<u8> {

@@ -20,11 +20,12 @@ mod turn;
 
 use case::{Auth, CASES, Case, INITIATOR};
 use casemate_interop::{Charon, Error, Result, is_root};
+use casemate_stage::scratch::Scratch;
 use options::Options;
 use pki::Pki;
 use report::{InMemory, Report};
 use responder::Program;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -59,9 +60,9 @@ fn start(options: &Options) -> Result<()> {
     if cases.is_empty() {
         return Err(Error::new("no case has such a name"));
     }
-    let directory = Scratch::new()?;
+    let directory = Scratch::new("handshakes")?;
     let mut report = Report::default();
-    let pki = match Pki::make(directory.0.join("pki")) {
+    let pki = match Pki::make(directory.path().join("pki")) {
         Ok(pki) => Some(pki),
         Err(error) => {
             report.left_out.push(format!("certificates: {error}"));
@@ -70,10 +71,10 @@ fn start(options: &Options) -> Result<()> {
         }
     };
     for case in &cases {
-        report.in_memory.push(in_memory(*case, options.sas, pki.as_ref(), &directory.0)?);
+        report.in_memory.push(in_memory(*case, options.sas, pki.as_ref(), directory.path())?);
     }
     if !options.in_memory {
-        processes(&cases, options, pki.as_ref(), &directory.0, &mut report)?;
+        processes(&cases, options, pki.as_ref(), directory.path(), &mut report)?;
     }
     if options.json {
         println!("{}", report.to_json());
@@ -109,22 +110,4 @@ fn processes(
         report.rows.extend(turn::rounds(*case, &programs, options, pki, &directory.join(case.name()))?);
     }
     Ok(())
-}
-
-/// A directory for this run. It is below /tmp because the path of a Unix socket has to be short.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("casemate-handshakes.{}", std::process::id()));
-        std::fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-        Ok(Self(directory))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A leftover directory hurts nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -123,6 +123,7 @@ mod tests {
     use crate::case::{Auth, CASES};
     use crate::pki::Pki;
     use crate::responder::prepare;
+    use casemate_scratch::Scratch;
 
     /// What each of 10,000 IKE SAs with a Child SA may take at most, in bytes. A thousand are measured: each takes as much, and
     /// their hash tables lie emptier.
@@ -130,11 +131,9 @@ mod tests {
 
     fn bytes(auth: Auth, pki: Option<&Pki>) -> u64 {
         let case = CASES.into_iter().find(|case| (case.auth, case.kex) == (auth, "x25519")).unwrap();
-        let directory = std::env::temp_dir().join(format!("casemate-memory.{}.{auth:?}", std::process::id()));
-        prepare(case, pki, &directory).unwrap();
-        let cost = measure(case, 1_000, &directory);
-        std::fs::remove_dir_all(&directory).unwrap();
-        cost.bytes
+        let scratch = Scratch::new("memory");
+        prepare(case, pki, scratch.path()).unwrap();
+        measure(case, 1_000, scratch.path()).bytes
     }
 
     #[test]
@@ -146,13 +145,12 @@ mod tests {
 
     #[test]
     fn an_ike_sa_with_certificates_and_its_child_take_at_most_8_kib() {
-        let directory = std::env::temp_dir().join(format!("casemate-memory.{}.pki", std::process::id()));
-        let pki = match Pki::make(directory.clone()) {
+        let scratch = Scratch::new("memory-pki");
+        let pki = match Pki::make(scratch.path().into()) {
             Ok(pki) => pki,
             Err(error) => return casemate_left_out::note(error),
         };
         let bytes = bytes(Auth::Ecdsa, Some(&pki));
-        std::fs::remove_dir_all(&directory).unwrap();
         assert!((2_048..=MOST).contains(&bytes), "{bytes}");
     }
 }
