@@ -334,3 +334,18 @@ fn a_class_that_comes_after_the_peer_has_moved_joins_the_others() {
         assert_eq!(nodes[1].send(tos).unwrap().0, name);
     }
 }
+
+#[test]
+fn a_child_that_is_being_closed_is_free_for_the_next_that_is_asked_for() {
+    let mut nodes = [Node::new(1, &[BULK, VOICE, VIDEO], NEVER), Node::new(2, &[BULK, VOICE], NEVER)];
+    for name in ["bulk", "voice"] {
+        nodes[0].begin(name);
+        settle(&mut nodes);
+    }
+    // The request and the deletion pass each other.
+    let id = nodes[1].id("voice");
+    nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+    nodes[0].begin("video");
+    settle(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "video"], ["bulk", "voice"]]);
+}
