@@ -44,6 +44,9 @@ impl Arena {
 
     /// Starts both peers with their parts of the plan: strongSwan first, for the left side may begin at once.
     pub(crate) fn start(&mut self) -> Result<()> {
+        if let Some(ports) = &self.plan.hidden_behind {
+            self.path.translate(self.plan.initiator, ports)?;
+        }
         for side in [Side::Right, Side::Left] {
             let plan = self.plan.side(side).clone();
             self.peer(side).start(&plan).map_err(Error::in_front(side.name()))?;

@@ -59,6 +59,8 @@ impl Between {
 pub(crate) struct Plan {
     pub(crate) initiator: Side,
     pub(crate) between: Between,
+    /// The source ports behind which the router hides the initiator before anybody starts, such as `20000-20099`.
+    pub(crate) hidden_behind: Option<String>,
     outer: Family,
     left: SidePlan,
     right: SidePlan,
@@ -68,7 +70,8 @@ impl Plan {
     /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
     pub(crate) fn new(initiator: Side) -> Self {
         let (left, right) = (SidePlan::default(), SidePlan::default());
-        let mut plan = Self { initiator, between: Between::Networks, outer: Family::V4, left, right };
+        let (between, outer) = (Between::Networks, Family::V4);
+        let mut plan = Self { initiator, between, hidden_behind: None, outer, left, right };
         plan.connection("version", "2");
         plan.connection("proposals", "aes128-sha256-x25519");
         plan.connection("mobike", "no");

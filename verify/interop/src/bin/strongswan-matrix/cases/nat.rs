@@ -53,12 +53,16 @@ pub(super) fn through_a_nat(arena: &mut Arena) -> Result<String> {
 }
 
 /// Hides the initiator behind the router's address.
-pub(super) fn hide_initiator(arena: &Arena) -> Result<()> {
-    translate(arena, &PORTS)
+pub(super) fn hide_initiator(plan: &mut Plan) {
+    plan.hidden_behind = Some(range(&PORTS));
 }
 
 fn translate(arena: &Arena, ports: &RangeInclusive<u16>) -> Result<()> {
-    arena.path.translate(arena.initiator(), &format!("{}-{}", ports.start(), ports.end()))
+    arena.path.translate(arena.initiator(), &range(ports))
+}
+
+fn range(ports: &RangeInclusive<u16>) -> String {
+    format!("{}-{}", ports.start(), ports.end())
 }
 
 /// The responder has to see the initiator at the router's address and one of these ports (RFC 7296 section 2.23).
