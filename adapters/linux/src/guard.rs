@@ -1,12 +1,26 @@
-//! A packet filter that keeps clear text off the wire where policy demands protection (RFC 4301 section 5).
+//! The guard: a packet filter in nftables against cleartext that policy wants protected (RFC 4301 sections 5
+//! and 7.4).
 //!
 //! Routes lead the host's traffic into the TUN interface, but a socket bound to another interface goes past them, and
 //! clear text that arrives from outside never meets the data path. So the two SPDs stand once more in nftables, as far as
-//! they concern clear text.
+//! they concern clear text. docs/manual/guard.md says what it guarantees.
 //!
-//! Policies that pass packets are rules, in their order. Between two of them lies a layer: policies that all drop, so that
-//! their order means nothing. A layer is a chain of its own, with a few sets that hold its policies as elements ([`shape`]).
-//! A Child SA brings and takes elements; the chains change when a layer gets a shape that it had not, or loses one.
+//! Policies that pass packets are rules, in their order. Between two of them lies a layer: policies that all
+//! drop, so that their order means nothing. A layer is two chains, for whole packets and for fragments, with
+//! a few sets that hold its policies as elements ([`shape`]). A Child SA brings and takes elements; the
+//! chains change when a layer gets a shape that it had not, or loses one.
+//!
+//! | base chain | hook | judges |
+//! |---|---|---|
+//! | `fragments` | prerouting, before anything in the kernel reassembles | fragments that arrive, by what each of them shows |
+//! | `delivered` | input | packets to this host; ESP, AH, IKE and encapsulated ESP pass |
+//! | `forwarded` | forward | packets to others; nothing passes that policy wants protected |
+//! | `sent` | postrouting | packets that leave; Casemate's own pass by their mark |
+//!
+//! IPv4 packets to this host are whole in the input hook. The kernel reassembles IPv6 packets behind that
+//! hook, so the first fragment is judged before. Later fragments to this host pass: no first fragment of a
+//! protected flow has passed, and none waits that came through an SA, because the engine hands this host
+//! whole packets only (`engine/whole.rs`).
 
 mod shape;
 mod side;
@@ -103,9 +117,9 @@ impl Guard {
     }
 
     /// Makes it again from all policies; the kernel's is to be replaced.
-    pub(crate) fn again<'a>(&mut self, all: impl Iterator<Item = (Direction, Rank, &'a Demand)> + Clone) {
+    pub(crate) fn again(&mut self, all: impl Iterator<Item = (Direction, Rank, Demand)> + Clone) {
         *self = Self::new(self.frame.clone());
-        let passing = |(.., demand): &(Direction, Rank, &Demand)| demand.purpose == Purpose::Bypass;
+        let passing = |(.., demand): &(Direction, Rank, Demand)| demand.purpose == Purpose::Bypass;
         for (direction, rank, demand) in all.clone().filter(passing) {
             self.side(direction).pass(rank, &demand.selector);
         }
@@ -140,7 +154,7 @@ impl Guard {
     }
 
     /// Puts the table in the place of the one that may be there, in one transaction: there is no moment without a filter.
-    fn replacement(&self) -> String {
+    pub(crate) fn replacement(&self) -> String {
         let table = self.table();
         // The first line makes the second one right in any case.
         format!("table inet {table} {{ }}\ndelete table inet {table}\n{}", self.script())
@@ -148,36 +162,98 @@ impl Guard {
 
     /// The whole table, for `nft -f -`.
     pub(crate) fn script(&self) -> String {
-        let Frame { tun, mark, encap_ports } = &self.frame;
         let mut text = format!("table inet {} {{\n", self.table());
-        self.inbound.layers(&mut text);
-        self.outbound.layers(&mut text);
-        base_chain(&mut text, "in", "prerouting");
+        for side in [&self.inbound, &self.outbound] {
+            side.layers(&mut text);
+            side.order(&mut text);
+        }
+        self.arriving_fragments(&mut text);
+        self.delivered(&mut text);
+        self.forwarded(&mut text);
+        self.sent(&mut text);
+        text.push_str("}\n");
+        text
+    }
+
+    /// Conntrack reassembles at priority -400 and forgets where each fragment came from, so this comes
+    /// before.
+    fn arriving_fragments(&self, text: &mut String) {
+        let Frame { tun, encap_ports, .. } = &self.frame;
+        text.push_str("  chain fragment {\n    iifname \"lo\" accept\n");
+        // Those for this host were put together by the engine; one that was not must not wait for others.
+        let _ = writeln!(text, "    iifname \"{tun}\" fib daddr type local counter drop");
+        let _ = writeln!(text, "    iifname \"{tun}\" accept");
+        // What may be reassembled here: IPv4 is judged again in the input hook, IPv6 by the ports of its
+        // first fragment.
+        let ip = if encap_ports.is_empty() { "{ esp, ah }" } else { "{ esp, ah, udp }" };
+        let _ = writeln!(text, "    fib daddr type local ip protocol {ip} accept");
+        text.push_str("    fib daddr type local frag frag-off != 0 accept\n");
+        if !encap_ports.is_empty() {
+            let ports = set_of(encap_ports);
+            let _ = writeln!(text, "    fib daddr type local meta nfproto ipv6 udp dport {ports} accept");
+        }
+        text.push_str("    goto in_fragment\n  }\n");
+        base_chain(text, "fragments", ("prerouting", -450));
+        if_fragment("goto fragment", text);
+        text.push_str("  }\n");
+    }
+
+    /// Whatever is in the input hook is for this host.
+    fn delivered(&self, text: &mut String) {
+        let Frame { tun, encap_ports, .. } = &self.frame;
+        base_chain(text, "delivered", ("input", -300));
         let _ = writeln!(text, "    iifname {{ \"{tun}\", \"lo\" }} accept");
+        // The chain `fragments` has judged them.
+        if_fragment("accept", text);
         text.push_str("    meta l4proto { esp, ah } accept\n");
         if !encap_ports.is_empty() {
-            let ports: Vec<String> = encap_ports.iter().map(u16::to_string).collect();
-            let _ = writeln!(text, "    udp dport {{ {} }} accept", ports.join(", "));
+            let _ = writeln!(text, "    udp dport {} accept", set_of(encap_ports));
         }
-        // A later fragment shows no port, and is worth nothing without the first one.
-        text.push_str("    ip frag-off & 0x1fff != 0 accept\n    frag frag-off != 0 accept\n");
         text.push_str(NEIGHBOUR_DISCOVERY);
-        self.inbound.order(&mut text);
-        text.push_str("  }\n");
-        base_chain(&mut text, "out", "postrouting");
+        text.push_str("    goto in_whole\n  }\n");
+    }
+
+    /// ESP, AH and IKE between others are traffic like any other.
+    fn forwarded(&self, text: &mut String) {
+        base_chain(text, "forwarded", ("forward", -300));
+        let _ = writeln!(text, "    iifname \"{}\" accept", self.frame.tun);
+        if_fragment("goto in_fragment", text);
+        text.push_str("    goto in_whole\n  }\n");
+    }
+
+    fn sent(&self, text: &mut String) {
+        let Frame { tun, mark, .. } = &self.frame;
+        base_chain(text, "sent", ("postrouting", -300));
         let _ = writeln!(text, "    oifname {{ \"{tun}\", \"lo\" }} accept\n    meta mark {mark} accept");
+        if_fragment("goto out_fragment", text);
         text.push_str(NEIGHBOUR_DISCOVERY);
-        self.outbound.order(&mut text);
-        text.push_str("  }\n}\n");
-        text
+        text.push_str("    goto out_whole\n  }\n");
     }
 }
 
-/// Without it a link is no link. Hop limit 255 shows that it was not routed (RFC 4861 section 6.1).
-const NEIGHBOUR_DISCOVERY: &str = "    icmpv6 type 133-137 ip6 hoplimit 255 accept\n";
+/// Neighbours, and routers for hosts that configure themselves: without it a link is no link. Hop limit 255
+/// shows that it was not routed (RFC 4861 section 6.1); routers and those who ask for them have link-local
+/// addresses or none. Redirects are not needed.
+const NEIGHBOUR_DISCOVERY: &str = "    icmpv6 type { 135, 136 } ip6 hoplimit 255 accept
+    icmpv6 type { 133, 134 } ip6 hoplimit 255 ip6 saddr { ::/128, fe80::/10 } accept
+";
 
-fn base_chain(text: &mut String, name: &str, hook: &str) {
-    let _ = writeln!(text, "  chain {name} {{\n    type filter hook {hook} priority -300; policy accept;");
+fn base_chain(text: &mut String, name: &str, (hook, priority): (&str, i32)) {
+    let head = format!("  chain {name} {{\n    type filter hook {hook} priority {priority}; policy accept;");
+    let _ = writeln!(text, "{head}");
+}
+
+/// Rules that do so with each fragment, the first one of a packet too. An atomic fragment (RFC 6946) is a
+/// whole packet.
+fn if_fragment(verdict: &str, text: &mut String) {
+    for fragment in ["ip frag-off & 0x3fff != 0", "frag frag-off != 0", "frag more-fragments 1"] {
+        let _ = writeln!(text, "    {fragment} {verdict}");
+    }
+}
+
+fn set_of(ports: &[u16]) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    format!("{{ {} }}", ports.join(", "))
 }
 
 #[cfg(test)]

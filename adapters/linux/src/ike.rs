@@ -2,8 +2,12 @@
 
 use crate::Error;
 use crate::buffers::Buffers;
-use crate::udp::{UdpPort, UdpSender};
+use crate::raw::{Sender, is_full};
+use crate::udp::{UdpPort, UdpSender, datagram};
+use casemate::path::Cut;
+use casemate_datapath::pmtu;
 use casemate_ike::{Path, Transmit};
+use casemate_sa::Instant;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
 use casemate_wire::packet::Packet;
@@ -47,15 +51,46 @@ impl IkePorts {
     }
 }
 
-/// Sends a message by the right one of `senders`.
-pub(crate) fn send(senders: &[UdpSender], transmit: &Transmit) -> io::Result<()> {
+/// Sends a message by the right one of `senders`; past it, through `raw`, while ESP to a slow peer has filled that socket.
+/// `ident` is the identification of its fragments there.
+pub(crate) fn send(
+    senders: &[UdpSender],
+    (raw, ident): (&Sender, u32),
+    now: Instant,
+    transmit: &Transmit,
+) -> io::Result<()> {
     let Path { local, remote } = transmit.path;
     let sender = senders.iter().find(|sender| sender.serves(local.port(), remote.ip()));
     let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
     // RFC 3948 section 2.3: a keepalive is one byte.
     let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
     let marker = if transmit.marker { &NON_ESP_MARKER[..] } else { &[] };
-    sender.send(local.ip(), remote, [marker, message])
+    sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
+        let is_known = is_full(&error) && !local.ip().is_unspecified();
+        let packet = if is_known { datagram(local, remote, [marker, message]) } else { None };
+        send_past(raw, now, packet.ok_or(error)?, remote.ip(), ident)
+    })
+}
+
+/// Sends a datagram past its socket; in fragments that every link takes, if its link takes no packet that long.
+fn send_past(raw: &Sender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident: u32) -> io::Result<()> {
+    let error = match raw.send(now, &[(&packet, dst)]) {
+        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => error,
+        sent => return sent.map(drop),
+    };
+    if dst.is_ipv4()
+        && let Ok(mut ip) = Ipv4::parse(&mut packet[..])
+    {
+        ip.set_ident((ident as u16).max(1));
+        ip.fill_checksum();
+    }
+    let mtu = if dst.is_ipv4() { pmtu::V4_MIN_MTU } else { pmtu::V6_MIN_MTU };
+    let mut pieces = Cut { mtu, ident }.pieces(&packet).map_err(|_| error)?;
+    let mut piece = vec![0; mtu];
+    while let Some(len) = pieces.next(&mut piece) {
+        raw.send(now, &[(piece.get(..len).unwrap_or_default(), dst)])?;
+    }
+    Ok(())
 }
 
 /// The message in an IP packet, whose UDP payload or what follows its marker begins `at`.
@@ -99,5 +134,42 @@ impl casemate::Routes for MarkedRoutes {
         // Nothing is sent: the kernel only looks up the way.
         socket.connect((remote, IKE_PORT)).ok()?;
         Some(socket.local_addr().ok()?.ip())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Netlink;
+    use crate::netns::Netns;
+    use std::time::Duration;
+
+    #[test]
+    fn a_message_longer_than_the_link_goes_past_its_socket_in_fragments() {
+        let netns = match Netns::new() {
+            Ok(netns) => netns,
+            Err(error) => return casemate_left_out::note(error),
+        };
+        let test = || {
+            let mut netlink = Netlink::open().unwrap();
+            let lo = netlink.link("lo").unwrap().index;
+            netlink.set_up(lo, 1_300).unwrap();
+            let (raw, now) = (Sender::open(1).unwrap(), Instant::ZERO);
+            for addr in ["127.0.0.1", "::1"] {
+                let addr: IpAddr = addr.parse().unwrap();
+                let receiver = UdpSocket::bind((addr, 0)).unwrap();
+                receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                let (from, to) = (SocketAddr::new(addr, IKE_PORT), receiver.local_addr().unwrap());
+                for len in [100, 3_000] {
+                    let message: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+                    let packet = datagram(from, to, [&message, &[]]).unwrap();
+                    send_past(&raw, now, packet, addr, 7).unwrap();
+                    let mut received = vec![0; 4_000];
+                    assert_eq!(receiver.recv(&mut received).unwrap(), len, "{addr}");
+                    assert_eq!(received[..len], message);
+                }
+            }
+        };
+        netns.run(test).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An instance is named after its network namespace and its TUN interface, which no two living ones share.
 
-use crate::Error;
+use crate::{Error, private, sys};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -29,11 +29,18 @@ impl Instance {
         Err(refusal.unwrap_or_else(|| Error::other("run-time directory", "there is none")))
     }
 
+    /// With files of its own choice.
+    #[cfg(test)]
+    pub(crate) fn at(directory: &Path, tun: &str) -> Self {
+        Self { directory: directory.into(), stem: format!("{}{tun}", namespace_prefix().unwrap()) }
+    }
+
     /// The instances of the present network namespace that have a control socket, running or not.
     pub fn all() -> Result<Vec<Self>, Error> {
         let prefix = namespace_prefix()?;
         let mut instances: Vec<Self> = Vec::new();
-        for directory in directories() {
+        // Others are another user's, who could pass off a server as an instance.
+        for directory in directories().into_iter().filter(|directory| check(directory).is_ok()) {
             for name in file_names(&directory) {
                 let stem = name.strip_suffix(SOCKET).filter(|stem| stem.starts_with(&prefix));
                 instances.extend(stem.map(|stem| Self { directory: directory.clone(), stem: stem.into() }));
@@ -57,6 +64,16 @@ impl Instance {
         self.directory.join(format!("{}{JOURNAL}", self.stem))
     }
 
+    /// The traffic that it has promised to keep off the wire in clear.
+    pub(crate) fn promises(&self) -> PathBuf {
+        self.directory.join(format!("{}{PROMISES}", self.stem))
+    }
+
+    /// Locked while an instance of this namespace chooses the numbers of its routing table and rules.
+    pub(crate) fn numbers_lock(&self) -> Result<PathBuf, Error> {
+        Ok(self.directory.join(format!("{}numbers.lock", namespace_prefix()?)))
+    }
+
     /// The journals of all instances of this namespace, its own too.
     pub(crate) fn all_journals(&self) -> Result<Vec<PathBuf>, Error> {
         let prefix = namespace_prefix()?;
@@ -68,6 +85,7 @@ impl Instance {
 
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
+const PROMISES: &str = ".promises";
 
 /// A namespace is known by the number of its file.
 fn namespace_prefix() -> Result<String, Error> {
@@ -80,26 +98,23 @@ fn namespace_prefix() -> Result<String, Error> {
 fn directories() -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from("/run/casemate")];
     directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join("casemate")));
-    directories.extend(user().ok().map(|user| std::env::temp_dir().join(format!("casemate-{user}"))));
+    directories.push(std::env::temp_dir().join(format!("casemate-{}", sys::effective_user())));
     directories
 }
 
-/// The user this process is.
-fn user() -> io::Result<u32> {
-    Ok(fs::metadata("/proc/self")?.uid())
-}
-
-/// Makes the directory, or sees that the one there is ours alone: in a shared directory others may have made it first.
+/// Makes the directory, or checks the one that is there.
 fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let metadata = fs::symlink_metadata(directory)?;
-    if !metadata.is_dir() || metadata.uid() != user()? || metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other("not a directory that only this user may enter"));
-    }
-    Ok(())
+    check(directory)
+}
+
+/// Checks that only root and this user can enter the directory, and that no other user can put another one in its place.
+fn check(directory: &Path) -> io::Result<()> {
+    private::check_directory(directory)?;
+    directory.parent().map_or(Ok(()), private::check_parent)
 }
 
 fn file_names(directory: &Path) -> Vec<String> {

@@ -1,17 +1,24 @@
 //! What has to be undone, written down before it is done.
 //!
-//! A process that is killed cannot clean up. So each change is first noted in a file, and whoever starts next in the same
-//! network namespace undoes what a dead instance noted. A living one holds a lock on its file. The file lies where a reboot
-//! removes it, together with everything it is about.
+//! Each change is noted in a file before it is made. An orderly end undoes everything ([`Journal::close`]). A
+//! process that is killed cannot, and one that ends with an error must not: the guard stays, so that what was
+//! protected does not leave in clear. The next start of the same instance takes the journal over, with
+//! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A living
+//! process holds a lock on its file. The file lies where a reboot removes it, together with everything it is
+//! about.
 
 use crate::instance::Instance;
+use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
+use crate::private::{self, Others};
+use crate::promises::{self, Promise, Promises};
 use crate::route::{self, Numbers, Rule};
 use crate::{Error, guard, nft};
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -46,18 +53,33 @@ pub enum Undo {
 }
 
 impl Undo {
+    /// Of a kernel parameter the oldest value counts.
+    fn undoes_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sysctl { name, .. }, Self::Sysctl { name: other, .. }) => name == other,
+            _ => self == other,
+        }
+    }
+
     fn run(&self, netlink: &mut Netlink) -> Result<(), Error> {
         match self {
             Self::Rule(rule) => {
-                rule.remove(netlink).map_err(|error| Error::new(format!("removal of `{rule}`"), error))
+                let failed = |error| Error::new(format!("removal of `{rule}`"), error);
+                rule.remove(netlink).or_else(gone).map_err(failed)
             }
             Self::Routes { table, tun } => {
                 // Where the interface is gone, so are the routes into it.
-                let index = netlink.link(tun).ok().map(|link| link.index);
-                route::clear(*table, index, netlink)
+                let index = match netlink.link(tun) {
+                    Ok(link) => Some(link.index),
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
+                    Err(error) => return Err(error),
+                };
+                route::clear(*table, index, &HashSet::new(), netlink)
             }
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
+                .or_else(gone)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
+            Self::Guard { tun } if !has_guard(tun)? => Ok(()),
             Self::Guard { tun } => nft::run(&format!("delete table inet {}\n", guard::table_name(tun))),
         }
     }
@@ -107,89 +129,230 @@ impl FromStr for Undo {
     }
 }
 
-/// The journal of this process. Dropping it undoes everything in it.
+/// The journal of this process. Dropped without [`close`](Self::close) it leaves everything as it is, if the
+/// guard was put up; before that it undoes everything in it.
 #[derive(Debug)]
 pub struct Journal {
+    instance: Instance,
     file: File,
-    path: PathBuf,
     entries: Vec<Undo>,
+    adopted: bool,
+    promises: Option<Promises>,
+    /// Those of a former run, whose guard may still stand.
+    former: Vec<Promise>,
+    /// Undone, or tried to be.
+    closed: bool,
+    #[cfg(test)]
+    abandoned: bool,
 }
 
 impl Journal {
-    /// Cleans up after dead instances, then opens the journal of this one. Answers also what was found and undone.
-    pub fn open(instance: &Instance, netlink: &mut Netlink) -> Result<(Self, Vec<Undo>), Error> {
-        let own = instance.journal();
-        let mut undone = Vec::new();
-        for path in instance.all_journals()?.into_iter().filter(|path| *path != own) {
-            let Some(mut file) = lock(&path)? else { continue };
-            undone.extend(undo_what_it_says(&mut file, &path, netlink)?);
-            std::fs::remove_file(&path).map_err(|error| at(&path, error))?;
-        }
-        let Some(mut file) = lock(&own)? else {
+    /// Opens the journal of this instance, and takes over what a former run left in it. Journals of other
+    /// instances are theirs.
+    pub fn open(instance: &Instance) -> Result<Self, Error> {
+        let path = instance.journal();
+        let Some(mut file) = lock(&path)? else {
             let reason = "another instance with this TUN interface is running in this network namespace";
-            return Err(Error::other(own.display().to_string(), reason));
+            return Err(Error::other(path.display().to_string(), reason));
         };
-        // It is read under the lock that is kept: its former owner may have died after the others were looked at.
-        undone.extend(undo_what_it_says(&mut file, &own, netlink)?);
-        file.set_len(0).map_err(|error| at(&own, error))?;
-        let mut journal = Self { file, path: own, entries: Vec::new() };
-        journal.write_line(FIRST_LINE)?;
-        Ok((journal, undone))
+        let entries = read(&mut file, &path)?;
+        // The others are in the file already; an unfinished line would spoil the next one.
+        let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
+        let text = format!("{FIRST_LINE}\n{lines}");
+        let put_right = |file: &mut File| {
+            if file.metadata()?.len() != text.len() as u64 {
+                file.set_len(0)?;
+                file.write_all(text.as_bytes())?;
+            }
+            Ok(())
+        };
+        put_right(&mut file).map_err(|error| at(&path, error))?;
+        Ok(Self {
+            instance: instance.clone(),
+            file,
+            adopted: !entries.is_empty(),
+            entries,
+            promises: None,
+            former: Vec::new(),
+            closed: false,
+            #[cfg(test)]
+            abandoned: false,
+        })
     }
 
-    /// Notes a change that is about to be made.
+    /// What a former run of this instance promised, as long as its guard stands. An error if it is unknown
+    /// whether it stands.
+    pub fn former_promises(&self) -> Result<Vec<Promise>, Error> {
+        if !self.adopted || !has_guard(self.instance.tun())? {
+            return Ok(Vec::new());
+        }
+        promises::former(&self.instance)
+    }
+
+    /// Writes these promises down, beside those of a former run: its guard may stay if that of this run cannot
+    /// be put up.
+    pub(crate) fn promise(&mut self, promises: impl Iterator<Item = Promise>) -> Result<(), Error> {
+        self.former = if self.adopted { promises::former(&self.instance)? } else { Vec::new() };
+        let all = promises.chain(self.former.iter().copied());
+        self.promises = Some(Promises::start(&self.instance, all)?);
+        Ok(())
+    }
+
+    /// Drops the promises of a former run: the guard of this run is in the place of its guard.
+    pub(crate) fn drop_former(&mut self) -> Result<(), Error> {
+        let Some(promises) = &mut self.promises else { return Ok(()) };
+        std::mem::take(&mut self.former).iter().for_each(|promise| promises.remove(promise));
+        promises.write()
+    }
+
+    /// The promises, once there are any.
+    pub(crate) fn promises(&mut self) -> Option<&mut Promises> {
+        self.promises.as_mut()
+    }
+
+    /// What a former run changed and did not undo.
+    pub fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Whether the packet filter stands, or may stand, and stays after an error.
+    pub fn has_guard(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }))
+    }
+
+    /// Every change in it, the oldest first.
+    pub(crate) fn entries(&self) -> &[Undo] {
+        &self.entries
+    }
+
+    /// Notes a change that is about to be made. What is to be undone already is not noted again.
     pub fn note(&mut self, undo: Undo) -> Result<(), Error> {
-        self.write_line(&undo.to_string())?;
+        if self.entries.iter().any(|entry| entry.undoes_the_same(&undo)) {
+            return Ok(());
+        }
+        let line = format!("{undo}\n");
+        self.file.write_all(line.as_bytes()).map_err(|error| at(&self.instance.journal(), error))?;
         self.entries.push(undo);
         Ok(())
+    }
+
+    /// Undoes everything: the orderly end. An error if something could not be undone.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.undo()
+    }
+
+    /// Undoes everything and removes the file. If something cannot be undone, the file stays, for the next start
+    /// or `casemate cleanup`: to undo the rest once more does no harm.
+    pub(crate) fn undo(&mut self) -> Result<(), Error> {
+        self.closed = true;
+        let errors = undo_all(&mut self.entries, &mut Netlink::open()?);
+        if !errors.is_empty() {
+            let what = format!("not undone, and noted in {}", self.instance.journal().display());
+            return Err(Error::other(what, errors.join("; ")));
+        }
+        if let Some(promises) = self.promises.take() {
+            promises.close();
+        }
+        match std::fs::remove_file(self.instance.journal()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(at(&self.instance.journal(), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Leaves everything as a crash does.
     #[cfg(test)]
     pub(crate) fn abandon(mut self) {
-        self.entries.clear();
-        self.path = PathBuf::new();
-    }
-
-    fn write_line(&mut self, line: &str) -> Result<(), Error> {
-        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| at(&self.path, error))
+        self.abandoned = true;
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if let Ok(mut netlink) = Netlink::open() {
-            undo_all(&self.entries, &mut netlink);
+        #[cfg(test)]
+        if self.abandoned {
+            return;
         }
-        // If it stays, the next start undoes everything once more, which does no harm.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.closed && !self.has_guard() {
+            // What cannot be undone stays in the file.
+            let _ = self.undo();
+        }
     }
 }
 
-/// Undoes the newest change first. What is gone already cannot be undone, and the rest still has to be.
-fn undo_all(entries: &[Undo], netlink: &mut Netlink) {
-    for undo in entries.iter().rev() {
-        let _ = undo.run(netlink);
-    }
+/// Undoes what a dead instance left behind, its guard too; returns what that was. An error if it lives, or if
+/// something cannot be undone.
+pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
+    let mut journal = Journal::open(instance)?;
+    let done = journal.entries.iter().map(ToString::to_string).collect();
+    journal.undo()?;
+    let _ = std::fs::remove_file(instance.promises());
+    Ok(done)
 }
 
-/// Undoes what a dead instance noted, and answers what that was.
-fn undo_what_it_says(file: &mut File, path: &Path, netlink: &mut Netlink) -> Result<Vec<Undo>, Error> {
-    let entries = read(file, path)?;
-    undo_all(&entries, netlink);
-    Ok(entries)
+/// The tables that instances of this namespace have, dead ones too.
+pub(crate) fn claimed_tables(instance: &Instance) -> Result<Vec<u32>, Error> {
+    let mut tables = Vec::new();
+    for path in instance.all_journals()? {
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            file => file.map_err(|error| at(&path, error))?,
+        };
+        let entries = read(&mut file, &path)?;
+        tables.extend(entries.iter().filter_map(|entry| match entry {
+            Undo::Routes { table, .. } => Some(*table),
+            _ => None,
+        }));
+    }
+    Ok(tables)
+}
+
+/// Waits until nobody else chooses numbers; the lock is held as long as the file is open.
+pub(crate) fn lock_numbers(instance: &Instance) -> Result<File, Error> {
+    let path = instance.numbers_lock()?;
+    let open =
+        || private::open(&path, File::options().write(true).create(true).truncate(false), Others::None);
+    let locked = open().and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| at(&path, error))
+}
+
+/// Whether the kernel has the packet filter of a TUN interface.
+fn has_guard(tun: &str) -> Result<bool, Error> {
+    let table = guard::table_name(tun);
+    let has_table = Netfilter::open().and_then(|mut netfilter| netfilter.has_table(&table));
+    has_table.map_err(|error| Error::new(format!("nftables table {table}, perhaps of a former run"), error))
+}
+
+/// Undoes the newest change first. One that fails does not stand in the way of others; only such stay. Returns
+/// why they failed.
+fn undo_all(entries: &mut Vec<Undo>, netlink: &mut Netlink) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut failed: Vec<Undo> = Vec::new();
+    for undo in entries.drain(..).rev() {
+        if let Err(error) = undo.run(netlink) {
+            errors.push(error.to_string());
+            failed.push(undo);
+        }
+    }
+    entries.extend(failed.into_iter().rev());
+    errors
+}
+
+/// What is gone already need not be removed: the kernel takes routes away with an address or an interface, and
+/// without IPv6 there is nothing of it.
+pub(crate) fn gone(error: std::io::Error) -> std::io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ESRCH | libc::ENOENT | libc::ENODEV | libc::EAFNOSUPPORT) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Opens and locks a journal; `None` if its owner lives.
 fn lock(path: &Path) -> Result<Option<File>, Error> {
     // A file that was locked may have been removed by its owner meanwhile: then it is not the one at this path any more.
     for _ in 0..16 {
-        let file = File::options()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)
+        let file = private::open(path, File::options().read(true).append(true).create(true), Others::None)
             .map_err(|error| at(path, error))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -264,6 +427,71 @@ mod tests {
         let undo = Undo::Guard { tun: "a".into() };
         assert_eq!(parse("casemate journal 1\nguard a\nguard b").unwrap(), [undo]);
         assert!(parse("something else\n").is_err());
+    }
+
+    #[test]
+    fn what_was_left_is_taken_over_with_its_oldest_values() {
+        let scratch = Scratch::new("journal");
+        let instance = Instance::at(scratch.path(), "tun3");
+        let sysctl =
+            |value: &str| Undo::Sysctl { name: "net/ipv4/conf/x/rp_filter".into(), value: value.into() };
+        let (guard, routes) =
+            (Undo::Guard { tun: "tun3".into() }, Undo::Routes { table: 7, tun: "tun3".into() });
+        let mut journal = Journal::open(&instance).unwrap();
+        assert!(!journal.is_adopted());
+        [&routes, &guard, &sysctl("1")].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
+        assert_eq!(claimed_tables(&instance).unwrap(), [7]);
+        // An error: nothing is undone, and the file stays.
+        drop(journal);
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(instance.journal())
+            .and_then(|mut file| file.write_all(b"guard unfin"))
+            .unwrap();
+        let mut journal = Journal::open(&instance).unwrap();
+        assert!(journal.is_adopted());
+        journal.note(sysctl("2")).unwrap();
+        let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
+        journal.note(rule.clone()).unwrap();
+        assert_eq!(journal.entries(), [routes.clone(), guard.clone(), sysctl("1"), rule.clone()]);
+        drop(journal);
+        let mut file = File::open(instance.journal()).unwrap();
+        assert_eq!(read(&mut file, &instance.journal()).unwrap(), [routes, guard, sysctl("1"), rule]);
+    }
+
+    #[test]
+    fn what_cannot_be_undone_stays_in_the_journal() {
+        let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
+        let scratch = Scratch::new("journal");
+        let instance = Instance::at(scratch.path(), "tun3");
+        let sysctl =
+            |value: &str| Undo::Sysctl { name: "net/ipv4/conf/lo/rp_filter".into(), value: value.into() };
+        let noted = |undo: &Undo| {
+            let mut journal = Journal::open(&instance).unwrap();
+            let guard = Undo::Guard { tun: "tun3".into() };
+            let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
+            [&guard, &rule, undo].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
+            journal
+        };
+        netns
+            .run(|| {
+                let error = noted(&sysctl("no-number")).close().unwrap_err().to_string();
+                assert!(error.contains("rp_filter") && !error.contains("rule"), "{error}");
+                let again = clean_up(&instance).unwrap_err().to_string();
+                assert!(again.contains("rp_filter"), "{again}");
+                std::fs::remove_file(instance.journal()).unwrap();
+                noted(&sysctl("0")).close().unwrap();
+                assert!(!instance.journal().exists(), "what is not there is done");
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn without_a_guard_nothing_is_left() {
+        let scratch = Scratch::new("journal");
+        let instance = Instance::at(scratch.path(), "tun3");
+        drop(Journal::open(&instance).unwrap());
+        assert!(!instance.journal().exists());
     }
 
     #[test]

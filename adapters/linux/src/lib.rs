@@ -6,6 +6,7 @@
 
 pub mod buffers;
 pub mod clock;
+pub mod confine;
 pub mod counters;
 pub mod engine;
 mod error;
@@ -16,11 +17,14 @@ mod guard;
 pub mod ike;
 pub mod instance;
 pub mod journal;
+pub mod local;
 mod netfilter;
 pub mod netlink;
 pub mod netns;
 mod nft;
 mod offload;
+pub mod private;
+pub mod promises;
 mod rank;
 pub mod raw;
 pub mod receive;

@@ -9,6 +9,8 @@ use std::io;
 
 /// The subsystem in the upper half of a message's type.
 const NFTABLES: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
+/// Attribute of a message about a table.
+const TABLE_NAME: u16 = 1;
 /// Attributes of a message about elements, of their list, of one of them, and of its key.
 const ELEM_LIST_TABLE: u16 = 1;
 const ELEM_LIST_SET: u16 = 2;
@@ -48,6 +50,28 @@ impl Netfilter {
         // Answers need not hold what was asked.
         socket.set_cap_ack(true)?;
         Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Whether a table of the family `inet` has this name. An error if the kernel says neither yes nor no.
+    pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
+        let mut bytes = Vec::new();
+        let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
+        self.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {
+            attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
+        });
+        self.socket.send(&bytes, 0)?;
+        let (bytes, _) = self.socket.recv_from_full()?;
+        let kind = bytes.get(4..).and_then(|rest| rest.first_chunk().copied()).map(u16::from_ne_bytes);
+        if kind == Some(NFTABLES << 8 | libc::NFT_MSG_NEWTABLE as u16) {
+            return Ok(true);
+        }
+        match Answer::take(&mut bytes.as_slice()).map(|answer| answer.result) {
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) | None => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "neither a table nor an error"))
+            }
+        }
     }
 
     /// Changes sets of a table. If it fails, a part of a long list of changes may have been made.

@@ -5,9 +5,11 @@
 
 mod capture;
 mod echo;
+mod inject;
 
 pub use capture::Capture;
 pub use echo::Echo;
+pub use inject::Inject;
 
 use crate::netlink::{Netlink, family, route_address};
 use crate::route::Prefix;

@@ -4,9 +4,13 @@
 //! that does not carry our mark. Protected packets carry it and leave by the other tables, so a peer may well be a
 //! protected destination itself, as in transport mode.
 
+use crate::instance::Instance;
+use crate::journal::{Journal, Undo, claimed_tables, lock_numbers};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
-use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use std::collections::HashSet;
 use std::fmt;
@@ -82,6 +86,9 @@ impl fmt::Display for Prefix {
     }
 }
 
+/// The table of the first instance. IP protocols 50 and 51 are in its number, for people who wonder.
+const FIRST_TABLE: u32 = 50_510;
+
 /// The numbers of one instance: its mark, its table and its rules' priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
@@ -94,16 +101,41 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The numbers of the `n`th instance. IP protocols 50 and 51 are in the table's number, for people who wonder.
+    /// The numbers of the `n`th instance.
     const fn nth(n: u32) -> Self {
-        let table = 50_510u32.saturating_add(n);
+        let table = FIRST_TABLE.saturating_add(n);
         // Behind the local addresses (0), before everything that administrators usually add.
         Self { mark: table, table, priority: 220u32.saturating_add(n) }
     }
 
     /// The first numbers that no rule uses.
     pub fn free(netlink: &mut Netlink) -> Result<Self, crate::Error> {
-        let mut used = HashSet::new();
+        Self::free_beside(&[], netlink)
+    }
+
+    /// The numbers of the instance with this journal: those that it had, or the first that neither a rule nor
+    /// another instance has. They are noted at once, so that of two instances that start together each gets
+    /// its own.
+    pub fn claim(
+        instance: &Instance,
+        journal: &mut Journal,
+        netlink: &mut Netlink,
+    ) -> Result<Self, crate::Error> {
+        let former = journal.entries().iter().find_map(|entry| match entry {
+            Undo::Routes { table, .. } => Some(Self::nth(table.saturating_sub(FIRST_TABLE))),
+            _ => None,
+        });
+        if let Some(former) = former {
+            return Ok(former);
+        }
+        let _lock = lock_numbers(instance)?;
+        let numbers = Self::free_beside(&claimed_tables(instance)?, netlink)?;
+        journal.note(Undo::Routes { table: numbers.table, tun: instance.tun().into() })?;
+        Ok(numbers)
+    }
+
+    fn free_beside(claimed: &[u32], netlink: &mut Netlink) -> Result<Self, crate::Error> {
+        let mut used: HashSet<u32> = claimed.iter().copied().collect();
         for v4 in [true, false] {
             for rule in netlink.rules(v4)? {
                 used.extend(rule.attributes.iter().filter_map(|attribute| match attribute {
@@ -212,10 +244,19 @@ impl Route {
     }
 }
 
-/// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table.
-pub(crate) fn clear(table: u32, tun: Option<u32>, netlink: &mut Netlink) -> Result<(), crate::Error> {
+/// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table;
+/// those to `wanted` stay.
+pub(crate) fn clear(
+    table: u32,
+    tun: Option<u32>,
+    wanted: &HashSet<Prefix>,
+    netlink: &mut Netlink,
+) -> Result<(), crate::Error> {
     for v4 in [true, false] {
         for route in netlink.routes(table, v4)? {
+            if wanted.contains(&destination(&route, v4)) {
+                continue;
+            }
             let leads_in = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(index) if Some(*index) == tun);
             if route.header.kind != RouteType::Throw && !route.attributes.iter().any(leads_in) {
                 continue;
@@ -225,6 +266,17 @@ pub(crate) fn clear(table: u32, tun: Option<u32>, netlink: &mut Netlink) -> Resu
         }
     }
     Ok(())
+}
+
+/// Where a route leads. The kernel does not name the destination of a default route.
+fn destination(route: &RouteMessage, v4: bool) -> Prefix {
+    let named = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(addr)) => Some(IpAddr::from(*addr)),
+        RouteAttribute::Destination(RouteAddress::Inet6(addr)) => Some(IpAddr::from(*addr)),
+        _ => None,
+    });
+    let any = if v4 { AddrRange::ANY_V4.first() } else { AddrRange::ANY_V6.first() };
+    Prefix { addr: named.unwrap_or(any), len: route.header.destination_prefix_length }
 }
 
 impl fmt::Display for Route {

@@ -1,9 +1,12 @@
 //! What has to be changed in the system so that traffic meets the data path: first a plan, then the deed.
 //!
-//! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`. [`Plan::apply`] notes
-//! each in the [`Journal`] before it makes it; the journal takes all of them back. [`Live`] keeps routes and filter in step with
-//! policies that come and go later. What policies ask for is worked out in one place for both of them, `scheme`.
+//! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`.
+//! [`Plan::apply`] notes each in the [`Journal`] before it makes it; at an orderly end the journal takes all
+//! of them back. The guard comes first, in one transaction in the place of the one that a former run may have
+//! left, and without it nothing else is changed. [`Live`] keeps routes and filter in step with policies that
+//! come and go later. What policies ask for is worked out in one place for both of them, `scheme`.
 
+mod held;
 mod live;
 mod peers;
 mod scheme;
@@ -11,7 +14,8 @@ mod ways;
 
 use crate::journal::{Journal, Undo, sysctl_path};
 use crate::netlink::Netlink;
-use crate::route::{Numbers, Route, Rule};
+use crate::promises::Promise;
+use crate::route::{self, Numbers, Route, Rule};
 use crate::tun::Tun;
 use crate::{Error, nft};
 use casemate_datapath::spd::{Policy, PolicyId};
@@ -41,6 +45,9 @@ pub struct Wanted<'a> {
     pub encap_ports: &'a [u16],
     /// The other ends of the SAs.
     pub peers: &'a [IpAddr],
+    /// What a former run protected, and is not to be seen in clear until the configuration is known
+    /// ([`Live`]).
+    pub held: &'a [Promise],
     /// Which packets have a queue of their own at the TUN interface; without it there is one for all.
     pub classifier: Option<&'a Classifier>,
 }
@@ -105,13 +112,14 @@ impl Plan {
     /// Works out what is needed, looking at the system but changing nothing.
     pub fn new(wanted: &Wanted<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
         let scheme = Scheme::new(wanted, netlink.addresses()?);
-        let mut changes = vec![Change::Tun {
+        let guard = Change::Guard { tun: wanted.tun.into(), script: scheme.guard.replacement() };
+        let tun = Change::Tun {
             name: wanted.tun.into(),
             mtu: wanted.tun_mtu,
             has_queues: wanted.classifier.is_some(),
-        }];
+        };
+        let mut changes = vec![guard, tun];
         changes.extend(loosened(wanted, &scheme.ways, netlink)?);
-        changes.push(Change::Guard { tun: wanted.tun.into(), script: scheme.guard.script() });
         changes.extend(scheme.routes(wanted.numbers.table).map(Change::Route));
         // The rules come last: they switch the traffic over when everything else stands.
         let needed = [true, false].into_iter().filter(|v4| scheme.ways.leads_in(*v4));
@@ -124,7 +132,8 @@ impl Plan {
         &self.changes
     }
 
-    /// Makes the changes. What is not guarded against clear text, and queues that are not to be had, are told to `warn`.
+    /// Makes the changes. Queues that are not to be had are told to `warn`. If the guard cannot be put up,
+    /// nothing is changed and a guard that a former run left stays.
     pub fn apply(
         &self,
         journal: &mut Journal,
@@ -133,29 +142,46 @@ impl Plan {
     ) -> Result<Tun, Error> {
         let (name, mtu) = self.tun().ok_or_else(|| Error::other("plan", "it has no TUN interface"))?;
         journal.note(Undo::Routes { table: self.numbers.table, tun: name.into() })?;
+        self.put_up_guard(name, journal)?;
         let tun = self.make_tun(name, mtu, netlink, warn)?;
         for change in &self.changes {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
-                Change::Tun { .. } => {}
+                Change::Guard { .. } | Change::Tun { .. } => {}
                 Change::Sysctl { name, value } => set_parameter(name, value, journal)?,
-                Change::Guard { tun, script } => {
-                    journal.note(Undo::Guard { tun: tun.clone() })?;
-                    if let Err(error) = nft::run(script) {
-                        warn(format!(
-                            "clear text is not guarded against: sockets bound to an interface can send it, and what \
-                             arrives unprotected is not dropped ({error})"
-                        ));
-                    }
-                }
                 Change::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
                 Change::Rule(rule) => {
                     journal.note(Undo::Rule(*rule))?;
-                    rule.add(netlink).map_err(failed)?;
+                    rule.add(netlink).or_else(is_there).map_err(failed)?;
                 }
             }
         }
+        if journal.is_adopted() {
+            // Routes past the table outlived the interface.
+            let wanted = self.changes.iter().filter_map(|change| match change {
+                Change::Route(route) => Some(route.dst),
+                _ => None,
+            });
+            route::clear(self.numbers.table, Some(tun.index()), &wanted.collect(), netlink)?;
+        }
         Ok(tun)
+    }
+
+    fn put_up_guard(&self, tun: &str, journal: &mut Journal) -> Result<(), Error> {
+        let script = self.changes.iter().find_map(|change| match change {
+            Change::Guard { script, .. } => Some(script),
+            _ => None,
+        });
+        let script = script.ok_or_else(|| Error::other("plan", "it has no guard"))?;
+        journal.promise(self.scheme.promises())?;
+        journal.note(Undo::Guard { tun: tun.into() })?;
+        nft::run(script).map_err(|error| {
+            let undone = if journal.is_adopted() { Ok(()) } else { journal.undo() };
+            let also = undone.err().map_or(String::new(), |also| format!("; {also}"));
+            let what = "the guard against cleartext, without which nothing is protected";
+            Error::other(what, format!("{error}{also}"))
+        })?;
+        journal.drop_former()
     }
 
     /// The interface; with a queue for each class if that is wanted and the kernel gives it.
@@ -189,6 +215,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))
     }
+}
+
+/// A rule of a former run stands already.
+fn is_there(error: std::io::Error) -> std::io::Result<()> {
+    if error.raw_os_error() == Some(libc::EEXIST) { Ok(()) } else { Err(error) }
 }
 
 /// Sets a kernel parameter, after its value has been noted.

@@ -3,7 +3,7 @@
 //! The kernel writes the headers of a train. So packets go by train only if it writes the ones that the data path made; all others
 //! go through `raw`, and so does a train that the kernel refuses.
 
-use crate::raw::{PATIENCE, SEND_BUFFER};
+use crate::raw::SEND_BUFFER;
 use crate::udp::UdpPort;
 use crate::{Error, sys};
 use arrayvec::ArrayVec;
@@ -65,7 +65,6 @@ impl Trains {
             let version =
                 if socket.domain()? == socket2::Domain::IPV4 { IpVersion::V4 } else { IpVersion::V6 };
             sys::enlarge_send_buffer(&socket, SEND_BUFFER)?;
-            socket.set_write_timeout(Some(PATIENCE))?;
             match version {
                 IpVersion::V4 => socket.set_ttl_v4(TTL)?,
                 IpVersion::V6 => socket.set_unicast_hops_v6(TTL)?,
@@ -107,6 +106,11 @@ impl<'p> Train<'p> {
     /// Of how many packets it is made.
     pub(crate) fn len(&self) -> usize {
         self.payloads.len()
+    }
+
+    /// Where it goes.
+    pub(crate) fn destination(&self) -> IpAddr {
+        self.heads.dst.ip()
     }
 }
 

@@ -5,7 +5,7 @@
 //! route that leads into it.
 
 use crate::netlink::Netlink;
-use crate::offload::{HEADER_LEN, Run, VnetHeader};
+use crate::offload::{self, Batch, HEADER_LEN, Run, VnetHeader};
 use crate::{BATCH, Error, steer, sys};
 use arrayvec::ArrayVec;
 use casemate_sched::{Class, Classifier};
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
@@ -24,6 +25,8 @@ pub struct Tun {
     others: Vec<Queue>,
     name: String,
     index: u32,
+    /// Whether the kernel knows packets that stand for many UDP datagrams.
+    joins_udp: bool,
 }
 
 /// Packets that the host sends wait in a queue.
@@ -32,7 +35,13 @@ pub(crate) struct Queue(File);
 
 /// The way of packets to the host. Any thread may use it.
 #[derive(Debug)]
-pub(crate) struct TunWriter(File);
+pub(crate) struct TunWriter {
+    file: File,
+    /// Whether the kernel knows packets that stand for many UDP datagrams.
+    joins_udp: bool,
+    /// How many writes of joined packets the kernel rejected.
+    rejected: AtomicU64,
+}
 
 impl Tun {
     /// Makes the interface `name`, gives it this MTU and switches it on.
@@ -64,11 +73,12 @@ impl Tun {
         (name, mtu): (&str, usize),
         netlink: &mut Netlink,
     ) -> Result<Self, Error> {
-        set_offload(&door.0).map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
+        let joins_udp =
+            set_offload(&door.0).map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
         let index = netlink.link(name)?.index;
         no_link_local(name);
         netlink.set_up(index, mtu)?;
-        Ok(Self { door, others, name: name.into(), index })
+        Ok(Self { door, others, name: name.into(), index, joins_udp })
     }
 
     /// Its name.
@@ -94,7 +104,8 @@ impl Tun {
     /// The way into it.
     pub(crate) fn writer(&self) -> Result<TunWriter, Error> {
         let copy = self.door.0.try_clone();
-        copy.map(TunWriter).map_err(|error| Error::new(format!("TUN interface {}", self.name), error))
+        let writer = |file| TunWriter { file, joins_udp: self.joins_udp, rejected: AtomicU64::new(0) };
+        copy.map(writer).map_err(|error| Error::new(format!("TUN interface {}", self.name), error))
     }
 }
 
@@ -102,21 +113,66 @@ impl TunWriter {
     /// Hands the host a packet.
     #[inline]
     pub(crate) fn deliver(&self, packet: &[u8]) -> io::Result<()> {
-        let header = VnetHeader::default().emit();
-        (&self.0).write_vectored(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
+        write_packet(&|parts: &[IoSlice<'_>]| (&self.file).write_vectored(parts), packet)
     }
 
-    /// Hands the host the packets of a run.
+    /// Hands the host the packets of a batch, joined where the kernel takes them joined. `lost` gets those that it does not take.
     #[inline]
-    pub(crate) fn deliver_run(&self, run: &Run<'_>) -> io::Result<()> {
-        let Some((header, head)) = run.head() else {
-            return run.packets().try_for_each(|packet| self.deliver(packet));
-        };
-        let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
-        parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
-        parts.extend(run.payloads().map(IoSlice::new));
-        (&self.0).write_vectored(&parts).map(drop)
+    pub(crate) fn deliver_batch<'p>(&self, batch: &'p Batch<'p>, mut lost: impl FnMut(&'p [u8])) {
+        let write = |parts: &[IoSlice<'_>]| (&self.file).write_vectored(parts);
+        offload::join(batch, self.joins_udp, |run| {
+            if write_run(&write, run, &mut lost) == Joined::Rejected {
+                self.rejected.fetch_add(1, Ordering::Relaxed);
+            }
+        });
     }
+
+    /// How many writes of joined packets the kernel rejected; their packets were written one by one.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+/// What became of the packets of a run as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Joined {
+    /// They were written, were never to go as one, or failed for another reason.
+    Done,
+    /// The kernel does not know what they are as one; each was written by itself.
+    Rejected,
+}
+
+#[inline]
+fn write_packet(write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>, packet: &[u8]) -> io::Result<()> {
+    let header = VnetHeader::default().emit();
+    write(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
+}
+
+/// Writes the packets of a run with `write`, as one if it can be; `lost` gets those that are not taken.
+#[inline]
+fn write_run<'p>(
+    write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
+    run: &Run<'p>,
+    lost: impl FnMut(&'p [u8]),
+) -> Joined {
+    let Some((header, head)) = run.head() else {
+        write_each(write, run, lost);
+        return Joined::Done;
+    };
+    let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
+    parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
+    parts.extend(run.payloads().map(IoSlice::new));
+    let Err(error) = write(&parts) else { return Joined::Done };
+    write_each(write, run, lost);
+    if error.raw_os_error() == Some(libc::EINVAL) { Joined::Rejected } else { Joined::Done }
+}
+
+fn write_each<'p>(
+    write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
+    run: &Run<'p>,
+    lost: impl FnMut(&'p [u8]),
+) {
+    run.packets().filter(|packet| write_packet(write, packet).is_err()).for_each(lost);
 }
 
 impl Queue {
@@ -152,12 +208,16 @@ impl AsFd for Queue {
     }
 }
 
-/// Tells the kernel what it need not do itself. Kernels before 6.2 do not know the segments of UDP.
-fn set_offload(file: &File) -> io::Result<()> {
+/// Tells the kernel what it need not do itself. Returns whether it knows packets that stand for many UDP datagrams: kernels before 6.2 do
+/// not, and reject them when they are written, too.
+fn set_offload(file: &File) -> io::Result<bool> {
     sys::tun_set_header_len(file.as_fd(), HEADER_LEN)?;
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-    sys::tun_set_offload(file.as_fd(), tcp | udp).or_else(|_| sys::tun_set_offload(file.as_fd(), tcp))
+    if sys::tun_set_offload(file.as_fd(), tcp | udp).is_ok() {
+        return Ok(true);
+    }
+    sys::tun_set_offload(file.as_fd(), tcp).map(|()| false)
 }
 
 /// The interface needs no address of its own, and neighbour discovery on it would only meet the policies.

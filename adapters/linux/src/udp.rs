@@ -15,7 +15,7 @@ use crate::sys::{self, Meta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate_wire::ip::IpVersion;
-pub(crate) use headers::keepalive;
+pub(crate) use headers::{datagram, keepalive};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

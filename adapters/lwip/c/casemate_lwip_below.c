@@ -95,9 +95,14 @@ static err_t send_frame(const struct casemate_lwip_netif *state, struct pbuf *q,
 static err_t linkoutput(struct netif *netif, struct pbuf *p)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
+    u16_t type = type_of(p);
     int is_short = p->tot_len <= SIZEOF_ETH_HDR + state->mtu;
-    if (!is_ip(type_of(p)) || (is_short && casemate_lwip_is_idle())) {
+    if (type == ETHTYPE_ARP || ((is_short || !is_ip(type)) && casemate_lwip_is_idle())) {
         return state->linkoutput(netif, p);
+    }
+    if (!is_ip(type)) {
+        /* As on the way in: an IP packet behind a VLAN tag would leave without protection. */
+        return ERR_VAL;
     }
     return casemate_lwip_protect(state, p, SIZEOF_ETH_HDR, send_frame, p->payload);
 }

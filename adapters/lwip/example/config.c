@@ -22,6 +22,7 @@ const char config_help[] =
     "     [ike-sas N] [ike-children N]\n"
     "                                   how much Casemate may hold; casemate.h says what each costs\n"
     "  unmatched discard|bypass         what happens to packets that no policy names; discard unless told otherwise\n"
+    "  vlan N                           frames to be sent carry this VLAN tag, in builds with EXAMPLE_VLAN\n"
     "  housekeeping                     neighbour discovery, DHCP, IGMP, MLD and IKE pass in clear\n"
     "  sa in|out esp|ah transport|tunnel src ADDRESS dst ADDRESS spi N suite NAME [encryption-key HEX]\n"
     "     [integrity-key HEX] [udp PORT] [esn] [window N] [last N] [reqid N] [align8]\n"
@@ -33,7 +34,7 @@ const char config_help[] =
     "     ... protect esp|ah transport|tunnel [from ADDRESS to ADDRESS] [reqid N] [around ah|esp transport|tunnel ...]\n";
 
 static const char *const kinds[] = {
-    "address", "gateway", "neighbour", "tables", "unmatched", "housekeeping", "sa", "policy", "ike", NULL,
+    "address", "gateway", "neighbour", "tables", "unmatched", "housekeeping", "sa", "policy", "ike", "vlan", NULL,
 };
 
 static uint32_t direction(struct words *words)
@@ -214,7 +215,7 @@ static void read_item(struct words *words, struct item *item)
 {
     static const char *const actions[] = { "discard", "bypass", NULL };
     static const enum item_kind known[] = { ITEM_ADDRESS,      ITEM_GATEWAY, ITEM_NEIGHBOUR, ITEM_TABLES, ITEM_UNMATCHED,
-                                            ITEM_HOUSEKEEPING, ITEM_SA,      ITEM_POLICY,    ITEM_IKE };
+                                            ITEM_HOUSEKEEPING, ITEM_SA,      ITEM_POLICY,  ITEM_IKE,       ITEM_VLAN };
     item->kind = known[words_one_of(words, kinds, "an item such as `address` or `sa` (--help has them all)")];
     switch (item->kind) {
     case ITEM_ADDRESS:
@@ -242,6 +243,9 @@ static void read_item(struct words *words, struct item *item)
         break;
     case ITEM_IKE:
         read_ike(words, item->is.ike);
+        break;
+    case ITEM_VLAN:
+        item->is.vlan = (int)words_number(words, 1, 4094, "a VLAN identifier up to 4094");
         break;
     case ITEM_NONE:
         break;

@@ -24,6 +24,7 @@ enum item_kind {
     ITEM_TABLES,
     ITEM_UNMATCHED,
     ITEM_HOUSEKEEPING,
+    ITEM_VLAN,
     ITEM_SA,
     ITEM_POLICY,
     ITEM_IKE,
@@ -50,6 +51,7 @@ struct item {
         uint8_t neighbour[6];
         struct casemate_tables tables;
         uint32_t unmatched;
+        int vlan;
         struct item_sa sa;
         struct casemate_policy policy;
         char ike[CONFIG_IKE]; /* the line itself */

@@ -255,6 +255,18 @@ const ip6_addr_t *example_gateway(struct netif *netif, const ip6_addr_t *target)
     return ip6_addr_isany(&gateway6) ? NULL : &gateway6;
 }
 
+static s32_t tag = -1;
+
+void link_set_vlan(int vlan)
+{
+    tag = vlan;
+}
+
+s32_t example_vlan(void)
+{
+    return tag;
+}
+
 /* ---- in ---- */
 
 void link_poll(struct netif *netif)

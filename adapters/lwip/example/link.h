@@ -27,6 +27,9 @@ err_t link_add_address(struct netif *netif, const struct casemate_address *addre
 /* Where packets go that are not for the link. */
 void link_set_gateway(struct netif *netif, const struct casemate_address *address);
 
+/* Tags the frames that lwIP sends with this VLAN identifier, in builds with EXAMPLE_VLAN. */
+void link_set_vlan(int vlan);
+
 /* Gives lwIP the frames that have come, a limited number at once. */
 void link_poll(struct netif *netif);
 

@@ -88,6 +88,9 @@ int setup_item(struct item *item, struct casemate_host *host, struct netif *neti
     case ITEM_GATEWAY:
         link_set_gateway(netif, &item->is.gateway);
         break;
+    case ITEM_VLAN:
+        link_set_vlan(item->is.vlan);
+        break;
     case ITEM_HOUSEKEEPING:
         code = casemate_housekeeping(host);
         break;

@@ -8,9 +8,9 @@ use crate::{Code, memory};
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
+use casemate::path::{Arrivals, Opened, OutboundPath};
 use casemate_crypto::{Provider, Providers, Rng};
-use casemate_datapath::reassembly::Reassembler;
-use casemate_datapath::{Config, Datapath, Direction, DropReason, Unmatched, spd};
+use casemate_datapath::{Config, Datapath, Direction, DropReason, Role, Unmatched, spd};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Protocol, SaParams, Spi};
 use core::net::IpAddr;
@@ -29,15 +29,12 @@ pub struct Host {
     pub(crate) endpoint: Endpoint,
     pub(crate) speaker: Speaker,
     pub(crate) rng: CallersRandom,
-    /// Of packets as they come from the wire, if the stack leaves that to us.
-    pub(crate) arrivals: Option<Reassembler>,
-    /// Of packets that an SA delivered and that were cut before they were protected.
-    pub(crate) admitted: Reassembler,
+    pub(crate) outbound: OutboundPath,
+    /// Takes fragments if the stack leaves them to us.
+    pub(crate) arrivals: Arrivals,
+    pub(crate) opened: Opened,
     /// A fragment on its way out.
     pub(crate) fragment: Box<[u8]>,
-    pub(crate) next_ident: u32,
-    /// When datagrams were given up last.
-    pub(crate) expired: Instant,
 }
 
 impl Host {
@@ -58,6 +55,7 @@ impl Host {
         let config = Config { limits, seed: u64::from_be_bytes(seed), unmatched, link_mtu: mtu };
         let settings = costs::settings(&setup.tables)?;
         let mut datapath = Datapath::new(config);
+        datapath.set_role(Role::Host);
         if settings.ike_sas > 0 {
             datapath.listen_encapsulated(settings.natt_port);
         }
@@ -65,14 +63,10 @@ impl Host {
             endpoint: Endpoint::new(datapath, settings),
             speaker: Speaker::new(&setup.tables)?,
             rng,
-            arrivals: match arrivals(&setup.tables)? {
-                0 => None,
-                slots => Some(Reassembler::new(slots, limits.reassembly_bytes)),
-            },
-            admitted: Reassembler::new(limits.reassemblies, limits.reassembly_bytes),
+            outbound: OutboundPath::host(u32::from_be_bytes(ident)),
+            arrivals: Arrivals::new(&limits, arrivals(&setup.tables)?),
+            opened: Opened::new(&limits, u32::from_be_bytes(ident)),
             fragment: vec![0; mtu].into(),
-            next_ident: u32::from_be_bytes(ident),
-            expired: Instant::ZERO,
         })
     }
 

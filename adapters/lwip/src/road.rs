@@ -3,18 +3,14 @@
 use crate::Code;
 use crate::host::Host;
 use crate::types::{CHANGED, CLEAR, CONSUMED, DROPPED, Emit, PacketRef};
-use casemate_datapath::fragment::{self, Fragments};
-use casemate_datapath::reassembly::Reassembly;
-use casemate_datapath::{Direction, DropReason, Inbound, Outbound};
+use casemate::path::{Arrivals, Joined, Leaving, Unlocked};
+use casemate_datapath::{DropReason, Inbound, Via};
 use casemate_sa::Instant;
 use casemate_wire::ip;
 use casemate_wire::packet::Packet;
 use core::ffi::c_void;
+use core::mem;
 use core::slice;
-use core::time::Duration;
-
-/// How often what waits for fragments is looked at.
-const EXPIRY: Duration = Duration::from_secs(1);
 
 impl Host {
     /// Protects a packet of the stack's; the verdict.
@@ -24,23 +20,18 @@ impl Host {
             self.endpoint.datapath_mut().note_drop(now, DropReason::NoRoom, &[]);
             return DROPPED;
         };
-        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Outbound);
-        // The stack does not cut: whatever a DF bit says, it left that to us.
-        let verdict = self.endpoint.datapath_mut().outbound_reassembled(now, &mut self.rng, &mut packet);
+        let Self { endpoint, rng, outbound, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng };
+        let leaving = outbound.protect(now, &mut packet, &mut unlocked);
         self.wake_if_needed();
-        match verdict {
-            Outbound::Send(sealed) => {
+        match leaving {
+            Leaving::Send { sa, cut } => {
                 (place.start, place.len) = (packet.head_room(), packet.len());
-                place.cut_to = sealed.fragment_to.map_or(0, usize::from);
-                CHANGED
-            }
-            Outbound::Bypass => {
-                let mtu = self.fragment.len();
-                place.cut_to = if place.len > mtu { mtu } else { 0 };
-                CLEAR
+                place.cut_to = cut.map_or(0, |cut| cut.mtu);
+                if sa.is_some() { CHANGED } else { CLEAR }
             }
             // The stack's caller gets an error of its own, which is sooner than one by ICMP.
-            Outbound::Reply(_) | Outbound::Drop(_) | Outbound::Reassemble => DROPPED,
+            Leaving::Reply | Leaving::Dropped(_) => DROPPED,
         }
     }
 
@@ -67,22 +58,19 @@ impl Host {
 
     /// Keeps a fragment from the wire, and opens the packet that becomes whole with it.
     fn arrive(&mut self, now: Instant, fragment: &[u8], place: &mut PacketRef) -> i32 {
-        let Some(mut arrivals) = self.arrivals.take() else {
-            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTableFull, fragment);
-            return DROPPED;
-        };
-        let verdict = match arrivals.push(now, fragment) {
-            Reassembly::Held => CONSUMED,
-            Reassembly::Dropped(error) => {
-                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
-                DROPPED
-            }
-            Reassembly::Whole(mut whole) => match self.open(now, &mut whole, place) {
+        // Set aside, because the packet that is whole now lies in it while it is opened.
+        let mut arrivals = mem::replace(&mut self.arrivals, Arrivals::none());
+        let Self { endpoint, rng, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng };
+        let verdict = match arrivals.join(now, fragment, &mut unlocked) {
+            Joined::Held => CONSUMED,
+            Joined::Dropped => DROPPED,
+            Joined::Whole(mut whole) => match self.open(now, &mut whole, place) {
                 Opened::Clear | Opened::Here => lend(whole.data_mut(), place),
                 Opened::Done(verdict) => verdict,
             },
         };
-        self.arrivals = Some(arrivals);
+        self.arrivals = arrivals;
         verdict
     }
 
@@ -96,42 +84,33 @@ impl Host {
             Inbound::Deliver(admitted) => admitted.sa.is_some(),
             // Goes on to IKE's own socket.
             Inbound::Ike(_) => false,
+            Inbound::ReassembleOpened(via) => {
+                return Opened::Done(self.put_together(now, via, packet.data(), place));
+            }
             Inbound::Consumed(_) => return Opened::Done(CONSUMED),
             Inbound::Drop(_) | Inbound::Reassemble => return Opened::Done(DROPPED),
         };
-        if is_opened && ip::is_fragment(packet.data()) {
-            return Opened::Done(self.put_together(now, packet.data(), place));
-        }
-        self.endpoint.datapath_mut().clamp_mss(now, packet.data_mut(), Direction::Inbound);
         if is_opened { Opened::Here } else { Opened::Clear }
     }
 
     /// Keeps a fragment that an SA delivered. They are not left to the stack's reassembly, where they would meet fragments
     /// in clear (RFC 4301 section 7.4).
-    fn put_together(&mut self, now: Instant, fragment: &[u8], place: &mut PacketRef) -> i32 {
-        match self.admitted.push(now, fragment) {
-            Reassembly::Held => CONSUMED,
-            Reassembly::Dropped(error) => {
-                self.endpoint.datapath_mut().note_drop(now, error.drop_reason(), fragment);
-                DROPPED
-            }
-            Reassembly::Whole(mut whole) => {
-                self.endpoint.datapath_mut().clamp_mss(now, whole.data_mut(), Direction::Inbound);
-                lend(whole.data_mut(), place)
-            }
+    fn put_together(&mut self, now: Instant, via: Via, fragment: &[u8], place: &mut PacketRef) -> i32 {
+        let Self { endpoint, rng, opened, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng };
+        match opened.join(now, via, fragment, &mut unlocked) {
+            Joined::Held => CONSUMED,
+            Joined::Dropped => DROPPED,
+            Joined::Whole((mut whole, _)) => lend(whole.data_mut(), place),
         }
     }
 
-    /// Gives up datagrams whose fragments did not come in time.
+    /// Drops datagrams whose fragments did not come in time.
     fn expire(&mut self, now: Instant) {
-        if now.since(self.expired) < EXPIRY {
-            return;
-        }
-        self.expired = now;
-        let arrivals = self.arrivals.as_mut().map_or(0, |arrivals| arrivals.expire(now));
-        for _ in 0..self.admitted.expire(now).saturating_add(arrivals) {
-            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTimeout, &[]);
-        }
+        let Self { endpoint, rng, arrivals, opened, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng };
+        arrivals.expire(now, &mut unlocked);
+        opened.expire(now, &mut unlocked);
     }
 
     /// Cuts a packet into pieces of at most `mtu` bytes and calls `emit` with each.
@@ -141,15 +120,13 @@ impl Host {
     /// `emit` may be called with `context`, and does not call this host.
     pub(crate) unsafe fn cut(
         &mut self,
-        packet: &mut [u8],
+        packet: &[u8],
         mtu: usize,
         emit: Emit,
         context: *mut c_void,
     ) -> Result<(), Code> {
-        fragment::permit(packet);
-        self.next_ident = self.next_ident.wrapping_add(1);
-        let mtu = mtu.min(self.fragment.len());
-        let mut fragments = Fragments::new(packet, mtu, self.next_ident).map_err(|_| Code::Cut)?;
+        let cut = self.outbound.cut(mtu.min(self.fragment.len()));
+        let mut fragments = cut.pieces(packet).map_err(|_| Code::Cut)?;
         while let Some(len) = fragments.next(&mut self.fragment) {
             // SAFETY: by this function's own contract; `len` bytes of the buffer are the fragment.
             unsafe { emit(context, self.fragment.as_ptr(), len) };

@@ -41,9 +41,16 @@ impl<D: Exchange> Guarded<D> {
         &self.road.endpoint
     }
 
-    /// Data path and IKE, to add SAs and policies.
+    /// Data path and IKE, to add SAs and policies. Use [`replace_endpoint`](Self::replace_endpoint) for another endpoint.
     pub const fn endpoint_mut(&mut self) -> &mut Endpoint {
         &mut self.road.endpoint
+    }
+
+    /// Replaces the endpoint, with all its SAs, policies and IKE SAs. The data path of the new one is set up for this device, as
+    /// [`new`](Self::new) does it.
+    pub fn replace_endpoint(&mut self, endpoint: Endpoint) {
+        let capabilities = self.outlet.device.device_capabilities();
+        self.road.set_endpoint(endpoint, &capabilities);
     }
 
     /// The device below.

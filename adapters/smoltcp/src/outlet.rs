@@ -3,8 +3,8 @@
 use crate::exchange::{Exchange, Full};
 use crate::frame::Link;
 use crate::queue::Queue;
+use casemate::path::Cut;
 use casemate_datapath::HEAD_ROOM;
-use casemate_datapath::fragment::Fragments;
 use casemate_wire::ip::IpVersion;
 use core::ops::Range;
 use smoltcp::time::Instant;
@@ -74,16 +74,15 @@ impl<D: Exchange> Outlet<D> {
         self.waiting.push(frame).map_err(|Full| Unsent::NoRoom)
     }
 
-    /// Sends a packet in fragments of at most `mtu` bytes, as far as there is room.
+    /// Sends a packet in pieces, as far as there is room.
     pub(crate) fn send_cut(
         &mut self,
         now: Instant,
         (link, version): (Link, IpVersion),
         packet: &[u8],
-        mtu: usize,
-        ident: u32,
+        cut: Cut,
     ) -> Result<(), Unsent> {
-        let mut fragments = Fragments::new(packet, mtu, ident).map_err(|_| Unsent::TooBig)?;
+        let mut fragments = cut.pieces(packet).map_err(|_| Unsent::TooBig)?;
         let (at, mut sent) = (front::<D>(), Ok(()));
         loop {
             self.flush(now);

@@ -8,21 +8,19 @@ use crate::time::from_smoltcp;
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
+use casemate::path::{Arrivals, Cut, Leaving, Opened, OutboundPath, Unlocked};
 use casemate_crypto::Rng;
-use casemate_datapath::fragment;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, Sealed, TAIL_ROOM};
+use casemate_datapath::{DropReason, HEAD_ROOM, Inbound, Role, TAIL_ROOM, Via};
 use casemate_sa::{Instant, Limits};
-use casemate_wire::ip::{self, IpVersion, Ipv4};
+use casemate_wire::ip;
 use casemate_wire::packet::Packet;
 use core::ops::Range;
 use core::slice;
-use core::time::Duration;
 use smoltcp::phy::{DeviceCapabilities, Medium};
 
 /// What a guarded device is made from.
 pub struct Setup {
-    /// Data path and IKE. [`Datapath::set_link_mtu`] is called with the device's MTU.
+    /// Data path and IKE. The data path is set up for the device: its MTU, and the role of a host.
     pub endpoint: Endpoint,
     /// Randomness for IVs and keys.
     pub rng: Box<dyn Rng>,
@@ -37,26 +35,19 @@ const WAITING: usize = 64;
 const REPLIES: usize = 4;
 /// An ICMP error holds no more than this (RFC 4443 section 3.1: the minimum MTU of IPv6).
 const REPLY_BYTES: usize = 1_280;
-/// How often what waits for fragments is looked at.
-const EXPIRY: Duration = Duration::from_secs(1);
 
 /// Everything but the device and its buffers.
 pub(crate) struct Road {
     pub(crate) endpoint: Endpoint,
     pub(crate) rng: Box<dyn Rng>,
     medium: Medium,
-    link_mtu: usize,
     longest: usize,
-    /// Of packets as they come from the wire.
-    arrivals: Reassembler,
-    /// Of packets that were admitted and are fragments still: their source cut them before somebody protected them.
-    admitted: Reassembler,
+    outbound: OutboundPath,
+    arrivals: Arrivals,
+    opened: Opened,
     /// A frame from the stack that does not fit a buffer of the device, with room around it.
     large: Box<[u8]>,
     replies: Queue,
-    next_ident: u32,
-    /// When datagrams were given up last.
-    expired: Instant,
 }
 
 /// What became of a frame from the stack.
@@ -64,7 +55,7 @@ enum Ready {
     /// A frame that may go.
     Frame(Range<usize>),
     /// A packet that may go in fragments of at most `mtu` bytes.
-    TooLong { packet: Range<usize>, link: Link, mtu: usize },
+    TooLong { packet: Range<usize>, link: Link, cut: Cut },
 }
 
 /// Where a frame for the stack is.
@@ -76,29 +67,35 @@ pub(crate) struct Found {
 
 impl Road {
     pub(crate) fn new(setup: Setup, device: &DeviceCapabilities) -> Self {
-        let Setup { mut endpoint, rng, limits } = setup;
+        let Setup { mut endpoint, mut rng, limits } = setup;
         let link_mtu = device.ip_mtu();
-        endpoint.datapath_mut().set_link_mtu(link_mtu);
+        set_up(&mut endpoint, device);
         let longest = limits.reassembly_bytes.clamp(link_mtu, usize::from(u16::MAX));
         let rooms = const { HEAD_ROOM.saturating_add(ETHERNET).saturating_add(TAIL_ROOM) };
-        let reassembler = || Reassembler::new(limits.reassemblies, longest);
-        let mut road = Self {
+        let limits = Limits { reassembly_bytes: longest, ..limits };
+        let mut ident = || {
+            let mut ident = [0; 4];
+            rng.public(&mut ident);
+            u32::from_be_bytes(ident)
+        };
+        let (outbound, opened) = (OutboundPath::host(ident()), Opened::new(&limits, ident()));
+        Self {
             endpoint,
             rng,
             medium: device.medium,
-            link_mtu,
             longest,
-            arrivals: reassembler(),
-            admitted: reassembler(),
+            outbound,
+            arrivals: Arrivals::new(&limits, limits.reassemblies),
+            opened,
             large: vec![0; longest.saturating_add(rooms)].into(),
             replies: Queue::new(REPLIES, REPLIES.saturating_mul(REPLY_BYTES)),
-            next_ident: 0,
-            expired: Instant::ZERO,
-        };
-        let mut ident = [0; 4];
-        road.rng.public(&mut ident);
-        road.next_ident = u32::from_be_bytes(ident);
-        road
+        }
+    }
+
+    /// Replaces the endpoint.
+    pub(crate) fn set_endpoint(&mut self, mut endpoint: Endpoint, device: &DeviceCapabilities) {
+        set_up(&mut endpoint, device);
+        self.endpoint = endpoint;
     }
 
     /// Length of the longest frame that the stack may send or get.
@@ -123,14 +120,10 @@ impl Road {
 
     /// Gives up datagrams whose fragments did not come in time.
     pub(crate) fn expire(&mut self, now: Instant) {
-        if now.since(self.expired) < EXPIRY {
-            return;
-        }
-        self.expired = now;
-        let late = self.arrivals.expire(now).saturating_add(self.admitted.expire(now));
-        for _ in 0..late {
-            self.endpoint.datapath_mut().note_drop(now, DropReason::FragmentTimeout, &[]);
-        }
+        let Self { endpoint, rng, arrivals, opened, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng: &mut **rng };
+        arrivals.expire(now, &mut unlocked);
+        opened.expire(now, &mut unlocked);
     }
 
     /// Lets the stack write a frame of `len` bytes, and sends what becomes of it. If it fits, it is written, sealed and sent in
@@ -154,8 +147,8 @@ impl Road {
                 let sent = outlet.send(now, buffer, place.clone());
                 self.note_unsent(now, sent, buffer.as_ref().get(place).unwrap_or_default());
             }
-            Some(Ready::TooLong { packet, link, mtu }) => {
-                self.send_cut(outlet, now, link, rooms.get_mut(packet).unwrap_or_default(), mtu);
+            Some(Ready::TooLong { packet, link, cut }) => {
+                self.send_cut(outlet, now, link, rooms.get(packet).unwrap_or_default(), cut);
             }
             None => {}
         }
@@ -186,8 +179,8 @@ impl Road {
                 let sent = outlet.send_copy(now, frame);
                 self.note_unsent(now, sent, frame);
             }
-            Some(Ready::TooLong { packet, link, mtu }) => {
-                self.send_cut(outlet, now, link, large.get_mut(packet).unwrap_or_default(), mtu);
+            Some(Ready::TooLong { packet, link, cut }) => {
+                self.send_cut(outlet, now, link, large.get(packet).unwrap_or_default(), cut);
             }
             None => {}
         }
@@ -204,24 +197,20 @@ impl Road {
             Content::Other => return None,
         };
         packet.shrink_front(link.len()).ok()?;
-        self.number(packet.data_mut());
-        let datapath = self.endpoint.datapath_mut();
-        datapath.clamp_mss(now, packet.data_mut(), Direction::Outbound);
-        // The stack never cuts: whatever its DF bit says, it left that to us.
-        let cut = match datapath.outbound_reassembled(now, &mut *self.rng, &mut packet) {
-            Outbound::Send(Sealed { fragment_to, .. }) => fragment_to.map(usize::from),
-            Outbound::Bypass => (packet.len() > self.link_mtu).then_some(self.link_mtu),
-            Outbound::Reply(_) => {
+        let Self { endpoint, rng, outbound, .. } = self;
+        let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng: &mut **rng };
+        let cut = match outbound.protect(now, &mut packet, &mut unlocked) {
+            Leaving::Send { cut, .. } => cut,
+            Leaving::Reply => {
                 self.reply(link, &mut packet);
                 return None;
             }
-            // The data path has counted it; a whole datagram is not asked for again.
-            Outbound::Drop(_) | Outbound::Reassemble => return None,
+            Leaving::Dropped(_) => return None,
         };
-        if let Some(mtu) = cut {
+        if let Some(cut) = cut {
             let at = packet.head_room();
             let packet = at..at.saturating_add(packet.len());
-            return Some(Ready::TooLong { packet, link, mtu: mtu.min(self.link_mtu) });
+            return Some(Ready::TooLong { packet, link, cut });
         }
         let version = ip::version(packet.data()).ok()?;
         packet.grow_front(link.len()).ok()?;
@@ -230,34 +219,16 @@ impl Road {
         Some(Ready::Frame(at..at.saturating_add(packet.len())))
     }
 
-    /// An IPv4 packet without identification gets one, before AH covers it: its fragments would not be told apart otherwise
-    /// (RFC 6864 section 4.1).
-    fn number(&mut self, packet: &mut [u8]) {
-        if ip::version(packet) != Ok(IpVersion::V4) {
-            return;
-        }
-        if let Ok(mut ip) = Ipv4::parse(packet)
-            && ip.ident() == 0
-        {
-            self.next_ident = self.next_ident.wrapping_add(1);
-            // The lower half, and never 0.
-            ip.set_ident((self.next_ident as u16).max(1));
-            ip.fill_checksum();
-        }
-    }
-
     fn send_cut<D: Exchange>(
         &mut self,
         outlet: &mut Outlet<D>,
         now: smoltcp::time::Instant,
         link: Link,
-        packet: &mut [u8],
-        mtu: usize,
+        packet: &[u8],
+        cut: Cut,
     ) {
         let Ok(version) = ip::version(packet) else { return };
-        fragment::permit(packet);
-        self.next_ident = self.next_ident.wrapping_add(1);
-        let sent = outlet.send_cut(now, (link, version), packet, mtu, self.next_ident);
+        let sent = outlet.send_cut(now, (link, version), packet, cut);
         self.note_unsent(now, sent, packet);
     }
 
@@ -297,42 +268,52 @@ impl Road {
         let mut put_together = false;
         let packet = buffer.get(place.clone())?;
         if ip::is_fragment(packet) {
-            let datagram = add(&mut self.arrivals, self.endpoint.datapath_mut(), now, packet)?;
+            let Self { endpoint, rng, arrivals, .. } = self;
+            let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng: &mut **rng };
+            let datagram = arrivals.join(now, packet, &mut unlocked).whole()?;
             place = put(datagram.data(), whole, link.len())?;
             put_together = true;
         }
         let opened = if put_together { &mut *whole } else { &mut *buffer };
-        place = self.open(now, opened, place)?;
-        let packet = opened.get(place.clone())?;
-        if ip::is_fragment(packet) {
-            let datagram = add(&mut self.admitted, self.endpoint.datapath_mut(), now, packet)?;
+        let (at, via) = self.open(now, opened, place)?;
+        place = at;
+        if let Some(via) = via {
+            let packet = opened.get(place)?;
+            let Self { endpoint, rng, opened, .. } = self;
+            let mut unlocked = Unlocked { datapath: endpoint.datapath_mut(), rng: &mut **rng };
+            let (datagram, _) = opened.join(now, via, packet, &mut unlocked).whole()?;
             place = put(datagram.data(), whole, link.len())?;
             put_together = true;
         }
         let room = if put_together { whole } else { buffer };
-        let packet = room.get_mut(place.clone())?;
-        self.endpoint.datapath_mut().clamp_mss(now, packet, Direction::Inbound);
+        let packet = room.get(place.clone())?;
         let version = ip::version(packet).ok()?;
         place.start = place.start.checked_sub(link.len())?;
         link.write(version, room.get_mut(place.clone())?);
         Some(Found { place, put_together })
     }
 
-    /// Opens the packet at `place` in a buffer; where there is now one that policy admits.
-    fn open(&mut self, now: Instant, buffer: &mut [u8], place: Range<usize>) -> Option<Range<usize>> {
+    /// Opens the packet at `place` in a buffer; where there is now one that policy admits, or a fragment that
+    /// came through these SAs.
+    fn open(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        place: Range<usize>,
+    ) -> Option<(Range<usize>, Option<Via>)> {
         let mut packet = Packet::new(buffer, place.start, place.len())?;
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
         let datapath = self.endpoint.datapath_mut();
         datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
-        match verdict {
+        let via = match verdict {
             // IKE goes on to its socket.
-            Inbound::Deliver(_) | Inbound::Ike(_) => {
-                let at = packet.head_room();
-                Some(at..at.checked_add(packet.len())?)
-            }
+            Inbound::Deliver(_) | Inbound::Ike(_) => None,
+            Inbound::ReassembleOpened(via) => Some(via),
             // Counted already, or rightly nothing to deliver. What is whole is not asked for again.
-            Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => None,
-        }
+            Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => return None,
+        };
+        let at = packet.head_room();
+        Some((at..at.checked_add(packet.len())?, via))
     }
 
     fn note(&mut self, now: Instant, reason: DropReason, packet: &[u8]) {
@@ -340,21 +321,11 @@ impl Road {
     }
 }
 
-/// Takes a fragment; its datagram, if that is whole now.
-fn add<'r>(
-    reassembler: &'r mut Reassembler,
-    datapath: &mut Datapath,
-    now: Instant,
-    fragment: &[u8],
-) -> Option<Packet<'r>> {
-    match reassembler.push(now, fragment) {
-        Reassembly::Held => None,
-        Reassembly::Dropped(error) => {
-            datapath.note_drop(now, error.drop_reason(), fragment);
-            None
-        }
-        Reassembly::Whole(whole) => Some(whole),
-    }
+/// Sets up the data path for a host behind this device.
+fn set_up(endpoint: &mut Endpoint, device: &DeviceCapabilities) {
+    let datapath = endpoint.datapath_mut();
+    datapath.set_link_mtu(device.ip_mtu());
+    datapath.set_role(Role::Host);
 }
 
 /// Copies a datagram to `at` in this room; where it is then.

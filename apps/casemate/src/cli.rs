@@ -58,6 +58,14 @@ Examples:
 
 They speak to the instance that runs in this network namespace.";
 
+const CLEANUP_EXAMPLES: &str = "\
+Examples:
+  casemate cleanup                  after a crash, if Casemate is not to run again
+  casemate cleanup --tun ipsec1
+
+A run that is killed or ends with an error leaves its guard in place: what was protected cannot leave in clear. The next
+`casemate run` with the same --tun takes it over. This command removes it instead: from then on traffic flows in clear.";
+
 const STACK_EXAMPLES: &str = "\
 Examples:
   casemate stack --tap tap0 --address 192.0.2.1/24 --config swanctl.conf
@@ -132,6 +140,8 @@ pub enum Command {
     Log(LogArgs),
     /// Show the SAs, policies and counters of a running instance.
     Status(StatusArgs),
+    /// Take back what a run left behind that ended with an error or was killed: its guard, routes and rules.
+    Cleanup(CleanupArgs),
     /// Be a TCP/IP stack behind IPsec for other processes, which share memory with this one.
     Stack(StackArgs),
     /// Say of each packet in a capture what the data path makes of it.
@@ -249,6 +259,15 @@ pub struct StatusArgs {
     /// One JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `cleanup`.
+#[derive(Debug, Args)]
+#[command(after_help = CLEANUP_EXAMPLES)]
+pub struct CleanupArgs {
+    /// The TUN interface of the run.
+    #[arg(long, value_name = "NAME", default_value = "casemate0")]
+    pub tun: String,
 }
 
 /// Arguments of `stack`.

@@ -1,5 +1,6 @@
 //! How a command ends when it does not succeed.
 
+use crate::printable;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -33,12 +34,13 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Every line with the program's name in front, so that it is known whose it is in a log.
+    /// Every line with the program's name in front, so that it is known whose it is in a log. A reason may quote what a peer, a file or
+    /// another process says, so it is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::BadInput(text) | Self::Failed(text)) = self;
         for (n, line) in text.lines().enumerate() {
             let end = if n == 0 { "" } else { "\n" };
-            write!(f, "{end}casemate: {line}")?;
+            write!(f, "{end}casemate: {}", printable::line(line))?;
         }
         Ok(())
     }

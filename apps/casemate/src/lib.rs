@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod keyring;
 pub mod lab;
 pub mod manual;
+pub mod printable;
 pub mod providers;
 pub mod run;
 pub mod stack;
@@ -37,6 +38,7 @@ pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
         Command::Status(args) => status::status(args),
+        Command::Cleanup(args) => run::cleanup::cleanup(args),
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Calls(args) => calls::calls(args),

@@ -5,6 +5,9 @@
 //! [`casemate_linux::setup`] plans the changes, and `steward` looks after the loop while it runs.
 
 mod assembly;
+pub(crate) mod budget;
+pub(crate) mod cleanup;
+mod client;
 pub(crate) mod config;
 mod control;
 mod direction;
@@ -24,6 +27,7 @@ use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_ike::Settings;
 use casemate_linux::clock::Clock;
+use casemate_linux::confine;
 use casemate_linux::counters::{CounterFile, Opened};
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::Journal;
@@ -41,6 +45,10 @@ use steward::Steward;
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    // Before a key is read.
+    if !args.dry_run {
+        confine::hide().map_err(Failure::failed)?;
+    }
     match &args.xfrm {
         Some(path) => run_xfrm(args, path),
         None => config::run(args),
@@ -67,7 +75,8 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut rng = SystemRng::new().map_err(Failure::failed)?;
     let limits = Limits::SERVER;
-    let numbers = Numbers::free(&mut netlink).map_err(Failure::failed)?;
+    let mut place = Place::take(args, &mut netlink)?;
+    let numbers = place.numbers;
     let mut assembly = Assembly::new(limits, rng.secret_u64(), clock.now());
     assembly.add_sas(&mut sas, path, opened.as_mut())?;
     assembly.add_policies(&file, path)?;
@@ -82,32 +91,30 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         inbound: &inbound,
         encap_ports: &encap_ports,
         peers: &peers,
+        // The file says everything that is to be protected.
+        held: &[],
         classifier: None,
     };
-    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
-    if args.dry_run {
+    let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
+    let Some((instance, journal)) = &mut place.own else {
         print!("{plan}");
         return Ok(());
-    }
-
-    let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-    let (mut journal, undone) = Journal::open(&instance, &mut netlink).map_err(Failure::failed)?;
-    if !undone.is_empty() {
-        eprintln!("casemate: undid {} changes that a former run left behind", undone.len());
-    }
+    };
     let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
     let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
-    let tun = plan.apply(&mut journal, &mut netlink, &mut warn).map_err(Failure::failed)?;
-    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    let applied = plan.apply(journal, &mut netlink, &mut warn);
+    let tun = applied.map_err(|error| failed(journal, error))?;
+    let control = Control::open(instance).map_err(blocked)?;
+    let Some((_, journal)) = place.own.take() else { return Ok(()) };
+    let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let mut datapath = assembly.datapath;
-    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
+    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(blocked)?;
     let (out, inn) = assembly.counts;
     println!(
         "casemate: {out} SAs out, {inn} in; interface {} with MTU {tun_mtu}; mark and table {}",
         args.tun, numbers.table
     );
     let identity = Identity::of_xfrm(args, path, assembly.provider_names);
-    let control = Control::open(&instance).map_err(Failure::failed)?;
     let parts = Parts {
         endpoint: Endpoint::new(datapath, Settings::SERVER),
         clock,
@@ -126,11 +133,75 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         signals,
         threads: args.threads(),
     };
-    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
+    let mut engine = Engine::new(parts).map_err(blocked)?;
+    confine()?;
     println!("ready");
-    let ended = engine.run(&mut Steward::new(control, identity)).map_err(Failure::failed);
-    engine.close().map_err(Failure::failed)?;
-    ended
+    let ended = engine.run(&mut Steward::new(control, identity));
+    finish(engine, ended)
+}
+
+/// Where an instance is in the system: its numbers and, unless it only shows what it would do, its files.
+struct Place {
+    numbers: Numbers,
+    own: Option<(Instance, Journal)>,
+}
+
+impl Place {
+    /// The numbers that a former run had, or free ones.
+    fn take(args: &RunArgs, netlink: &mut Netlink) -> Result<Self, Failure> {
+        if args.dry_run {
+            return Ok(Self { numbers: Numbers::free(netlink).map_err(Failure::failed)?, own: None });
+        }
+        let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
+        let mut journal = Journal::open(&instance).map_err(Failure::failed)?;
+        if journal.is_adopted() {
+            eprintln!("casemate: took over the guard and the routes that a former run left behind");
+        }
+        let claimed = Numbers::claim(&instance, &mut journal, netlink);
+        let numbers = claimed.map_err(|error| failed(&journal, error))?;
+        Ok(Self { numbers, own: Some((instance, journal)) })
+    }
+
+    /// An error before the guard of this run stands; that of a former run may.
+    fn failed(&self, error: impl std::fmt::Display) -> Failure {
+        match &self.own {
+            Some((_, journal)) => failed(journal, error),
+            None => Failure::failed(error),
+        }
+    }
+}
+
+/// Ends a run. After an error the guard stays.
+fn finish(engine: Engine, ended: Result<(), casemate_linux::Error>) -> Result<(), Failure> {
+    let Err(error) = ended else { return engine.close().map_err(Failure::failed) };
+    let closed = engine.abandon();
+    let also = closed.err().map_or(String::new(), |also| format!("\ncasemate: {also}"));
+    Err(blocked(format!("{error}{also}")))
+}
+
+/// An error of a run whose guard may stand.
+fn failed(journal: &Journal, error: impl std::fmt::Display) -> Failure {
+    if journal.has_guard() { blocked(error) } else { Failure::failed(error) }
+}
+
+/// An error of a run whose guard stands.
+fn blocked(error: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!(
+        "{error}\ncasemate: what is protected stays blocked until `casemate run` or `casemate cleanup`"
+    ))
+}
+
+/// Gives up what is not needed once everything is set up.
+fn confine() -> Result<(), Failure> {
+    if !confine::hide().map_err(blocked)? {
+        eprintln!(
+            "casemate: warning: memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected"
+        );
+    }
+    if !confine::keep().map_err(blocked)? {
+        eprintln!("casemate: warning: this kernel has no seccomp filter, so system calls are not limited");
+    }
+    Ok(())
 }
 
 fn open_counters(path: &std::path::Path) -> Result<Opened, Failure> {

@@ -10,6 +10,7 @@ pub use snapshot::{Identity, Snapshot};
 use crate::cli::StatusArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
+use crate::printable;
 use casemate_linux::instance::Instance;
 use serde_json::Value;
 use std::time::Duration;
@@ -36,9 +37,9 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
     }
     for answer in answers {
         if args.json {
-            println!("{answer}");
+            println!("{}", printable::json(&answer));
         } else {
-            print!("{}", table::render(&answer));
+            print!("{}", table::render(&printable::value(answer)));
         }
     }
     Ok(())

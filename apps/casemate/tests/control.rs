@@ -7,9 +7,12 @@ mod lab;
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
 use lab::{Host, Lab, Running};
+use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -156,4 +159,118 @@ fn slow_clients_lose_their_places() {
     target.gets_well();
     drop(deaf);
     assert!(target.running.stop().success());
+}
+
+const FOLLOW: &[u8] = b"{\"do\": \"log\", \"follow\": true}\n";
+
+/// The audit's case: 34 of these were enough to keep every other client out.
+#[test]
+fn clients_that_follow_the_log_or_wait_leave_room_for_others() {
+    let Some(lab) = Lab::build("clients_that_follow") else { return };
+    let mut target = Target::start(&lab.left);
+    let mut followers: Vec<UnixStream> = (0..3 * CLIENTS)
+        .map(|_| {
+            let mut client = target.connect();
+            client.write_all(FOLLOW).unwrap();
+            // A place of those who ask is free again when the request has been read.
+            target.is_well();
+            client
+        })
+        .collect();
+    // The newest ones still follow: they get what is written now.
+    let mut newest = followers.pop().unwrap();
+    newest.set_read_timeout(Some(GRACE)).unwrap();
+    assert!(!lab.left.casemate(&["reload"]).status.success(), "manual keys are not read again");
+    let mut line = [0; 7];
+    newest.read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"reload:");
+    // The oldest ones had to give way.
+    assert!(read_all(&mut followers[0]).is_empty());
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.child.id())).unwrap().count();
+    assert!(descriptors < 3 * CLIENTS, "{descriptors} descriptors");
+    target.is_well();
+    assert!(target.running.stop().success());
+}
+
+#[test]
+fn a_client_that_does_not_read_the_log_is_left() {
+    let Some(lab) = Lab::build("a_client_that_does_not_read") else { return };
+    let mut target = Target::start(&lab.left);
+    let mut deaf = target.connect();
+    deaf.write_all(FOLLOW).unwrap();
+    target.is_well();
+    // More than a socket holds, each with a line of the log.
+    let reload = b"{\"do\": \"reload\"}\n";
+    for _ in 0..1_000 {
+        assert!(!target.answer(reload).is_empty());
+    }
+    let start = Instant::now();
+    while deaf.write_all(b" ").is_ok() {
+        assert!(start.elapsed() < PATIENCE + GRACE, "it still has its place");
+        thread::sleep(Duration::from_millis(100));
+    }
+    let got = read_all(&mut deaf);
+    assert!(got.len() < 1_000 * 70, "everything went into the socket: {}", got.len());
+    target.is_well();
+    assert!(target.running.stop().success());
+}
+
+/// A process that passes for an instance: whatever is asked, it says this.
+fn pass_off(listener: UnixListener, answer: &'static str) {
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { return };
+            let mut request = [0; 256];
+            let _ = client.read(&mut request);
+            let _ = client.write_all(answer.as_bytes());
+        }
+    });
+}
+
+/// What `casemate` with these arguments says with this temporary directory.
+fn says(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+    command.args(args).env("TMPDIR", temporary).env_remove("XDG_RUNTIME_DIR");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = host.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The audit's case: another user made root's directory below /tmp, with a socket in it.
+#[test]
+fn another_user_cannot_pass_for_an_instance() {
+    let Some(lab) = Lab::build("another_user_cannot_pass") else { return };
+    let scratch = casemate_scratch::Scratch::new("impostor");
+    std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
+    let namespace = lab.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
+    let directory = scratch.file(&format!("casemate-{}", std::fs::metadata(scratch.path()).unwrap().uid()));
+    std::fs::create_dir(&directory).unwrap();
+    let listener = UnixListener::bind(directory.join(format!("net{namespace}-evil0.sock"))).unwrap();
+    pass_off(
+        listener,
+        "{\"ok\": false, \"error\": \"\\u001b[2Jgotcha\\n\\u009b31m\", \"version\": \"\\u001b[2Jgotcha\\u202e\", \"tun\": \"a\\nb\"}\n",
+    );
+    let ask = || {
+        [&["status"][..], &["status", "--json"], &["terminate", "t"], &["log"]]
+            .map(|args| says(&lab.left, scratch.path(), args))
+    };
+    // As its owner would have it: for this user alone. What is shown is escaped all the same.
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+    for (_, said) in ask() {
+        assert!(said.contains("gotcha"), "the socket was not found: {said}");
+        let raw = |sign: char| sign != '\n' && (sign.is_control() || sign == '\u{202e}');
+        assert!(!said.contains(raw), "{said:?}");
+    }
+    // Open for others, a symbolic link, or another user's: it is not even asked.
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+    assert!(ask().iter().all(|(found, said)| !found && !said.contains("gotcha")), "{:?}", ask());
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(&directory, Some(12_345), None).unwrap();
+    assert!(ask().iter().all(|(found, said)| !found && !said.contains("gotcha")), "{:?}", ask());
+    // The real instance is found beside it.
+    let running = lab.left.protect("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
+    let (found, said) = says(&lab.left, scratch.path(), &["status"]);
+    assert!(found && said.contains(lab::TUN) && !said.contains("gotcha"), "{said}");
+    assert!(running.stop().success());
 }

@@ -77,9 +77,10 @@ fn numbers(payloads: &Value, types: &mut Vec<String>, notifies: &mut Vec<String>
 
 #[test]
 fn tshark_sees_the_same() {
-    for capture in ["gcm", "cbc", "sha1", "ccm"] {
-        let seen = fs::read_to_string(data(&format!("{capture}.tshark"))).unwrap();
-        let messages = with_own_keys(capture);
+    for name in ["gcm", "cbc", "sha1", "ccm", "ctr-any", "cmac-any"] {
+        let seen = fs::read_to_string(data(&format!("{name}.tshark"))).unwrap();
+        let capture = name.trim_end_matches("-any");
+        let messages = messages(capture, &data(&format!("{name}.keys")));
         assert_eq!(messages.len(), seen.lines().count(), "{capture}");
         for (n, (line, message)) in (1..).zip(seen.lines().zip(&messages)) {
             let exchange = ExchangeType::ALL.iter().find(|kind| message["exchange"] == kind.to_string());
@@ -156,7 +157,31 @@ fn spoil(row: &str) -> String {
 }
 
 #[test]
-fn a_wrong_row_is_told_with_its_line() {
+fn an_icv_that_is_not_checked_is_named() {
+    for (keys, expected) in [("ctr", 0), ("ctr-any", 12)] {
+        let text = serde_json::to_string(&messages("ctr", &data(&format!("{keys}.keys")))).unwrap();
+        assert_eq!(text.matches("\"icv\":\"not-checked\"").count(), expected, "{keys}");
+    }
+}
+
+#[test]
+fn a_row_that_is_not_understood_is_reported_and_the_others_are_used() {
+    let scratch = Scratch::new("ike-rows");
+    let own = fs::read_to_string(data("gcm.keys")).unwrap();
+    let unknown = own.lines().next().unwrap().replace("AES-GCM-128", "ROT-13");
+    let keys = keys_file(&scratch, &format!("# keys\n{unknown}\n{own}"));
+    let output = inspect(&data("gcm.pcap"), &keys, &["--json"]);
+    let (lines, said) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{said}");
+    assert_eq!(lines.matches("\"opened\"").count(), 12, "{lines}");
+    let start = format!("casemate: warning: {}:2: encryption `ROT-13 with 16 octet ICV", keys.display());
+    assert!(said.contains(&start) && said.contains("; this row is not used"), "{said}");
+    assert_eq!(said.matches("warning").count(), 1, "{said}");
+}
+
+#[test]
+fn a_file_without_a_usable_row_is_refused_with_its_lines() {
     let scratch = Scratch::new("ike-wrong");
     let keys = keys_file(&scratch, "\n0102,0304\n");
     let output = inspect(&data("gcm.pcap"), &keys, &[]);

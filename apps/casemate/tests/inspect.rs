@@ -54,8 +54,12 @@ fn esp(spi: u32, seq: u32, payload: &[u8], next_header: u8) -> Vec<u8> {
 }
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    udp_between(port, port, payload)
+}
+
+fn udp_between(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let len = (8 + payload.len()) as u16;
-    let header = [port.to_be_bytes(), port.to_be_bytes(), len.to_be_bytes(), [0, 0]].concat();
+    let header = [from.to_be_bytes(), to.to_be_bytes(), len.to_be_bytes(), [0, 0]].concat();
     ipv4(proto::UDP, &[header.as_slice(), payload].concat())
 }
 
@@ -261,6 +265,26 @@ fn standard_input_is_read_as_a_stream() {
         .output()
         .unwrap();
     assert_eq!(stdout(&output).len(), gallery().len());
+}
+
+#[test]
+fn esp_in_udp_is_looked_for_on_port_4500_whatever_the_states_say() {
+    let scratch = Scratch::new("natt");
+    // No state has an encapsulation.
+    std::fs::write(scratch.file("states.xfrm"), states().lines().next().unwrap()).unwrap();
+    let packet = esp(0x2000, 7, &UDP, proto::UDP);
+    // Behind a NAT the port of the peer is another.
+    let ports = [(4500, 4500), (1024, 4500), (4500, 1024), (1024, 1025)];
+    let packets = ports.map(|(from, to)| udp_between(from, to, &packet));
+    write_capture(&scratch.file("wire.pcapng"), &packets);
+    let output = inspect(&scratch, &["--json"]);
+    let lines = stdout(&output);
+    for line in &lines[..3] {
+        assert!(
+            line.contains(r#""proto":"esp","spi":"0x00002000","seq":7,"verdict":"drop","reason":"no-sa""#)
+        );
+    }
+    assert!(lines[3].contains(r#""proto":"udp","verdict":"clear""#), "{lines:?}");
 }
 
 /// As with `| head -1`: no panic, no complaint.

@@ -4,6 +4,7 @@
 mod browser;
 mod common;
 
+use casemate_report::{Axis, Figure, Point, Series, Shape, svg};
 use common::Scratch;
 use std::fs;
 
@@ -54,4 +55,46 @@ fn what_cannot_be_read_is_noticed() {
     for (fault, begin) in faults.iter().zip(expected) {
         assert!(fault.starts_with(begin), "{fault} instead of {begin}");
     }
+}
+
+/// Labels of axes fit whatever a measurement produces, with the fonts of this machine.
+#[test]
+fn labels_of_any_numbers_are_legible() {
+    let figures = ranges().into_iter().flat_map(|values| {
+        let series = || {
+            let points = values.iter().map(|value| Point::between(*value, *value, value * 0.9, value * 1.1));
+            vec![Series::ours("measured", Shape::Line, points)]
+        };
+        [Axis::linear("quantity, unit"), Axis::log("quantity, unit")].map(|axis| Figure {
+            title: format!("{values:?}, {:?}", axis.scale),
+            caption: String::new(),
+            x: axis.clone(),
+            y: axis,
+            series: series(),
+        })
+    });
+    let drawn = figures.map(|figure| {
+        let title = &figure.title;
+        let drawing = svg::draw(&figure).unwrap();
+        format!("<figure>{drawing}<figcaption><strong>{title}</strong></figcaption></figure>\n")
+    });
+    let drawn: Vec<String> = drawn.collect();
+    let scratch = Scratch::new("page-labels");
+    let page = scratch.file("labels.html");
+    fs::write(&page, format!("<!DOCTYPE html><html><body>{}</body></html>", drawn.concat())).unwrap();
+    let seen = match browser::look(&page, 1_000) {
+        Ok(seen) => seen,
+        Err(why) => return casemate_left_out::note(why),
+    };
+    assert_eq!(seen["figures"].as_array().unwrap().len(), drawn.len());
+    let faults = browser::faults(&seen);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// From the least to the greatest number of a measurement: alone, equal, negative, on both sides of zero, and far
+/// apart.
+fn ranges() -> Vec<Vec<f64>> {
+    let values = (-5..=12).map(|power| 9.6 * 10f64.powi(power));
+    let ranges = values.flat_map(|value| [vec![value; 2], vec![-value, value], vec![1e-5, value]]);
+    ranges.chain([vec![], vec![f64::NAN], vec![0.0], vec![1.0, 10_000.0], vec![-1e12]]).collect()
 }

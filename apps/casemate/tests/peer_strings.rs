@@ -6,7 +6,6 @@ mod lab;
 
 use lab::Lab;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 /// `swanctl.conf` of a host whose own identity is `id`, and which takes any peer.
 fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) -> String {
@@ -32,16 +31,12 @@ fn zyxel_2023_28771_a_peers_name_is_shown_escaped_and_reaches_no_shell_and_no_sc
         ("email", format!("a@b\u{202e}\u{2028}|{touch}& }} flush ruleset")),
         ("keyid", format!("\"; {touch}\n\x1b[2J\r\n{touch}; \"")),
     ];
-    // What `nft` is told, is written down before the real one hears it.
-    let (programs, heard) = (lab.right.file("programs"), lab.right.file("heard"));
-    fs::create_dir_all(&programs).unwrap();
-    let spy = format!("#!/bin/sh\n/usr/bin/tee -a {} | /usr/sbin/nft \"$@\"\n", heard.display());
-    fs::write(programs.join("nft"), spy).unwrap();
-    fs::set_permissions(programs.join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
+    // A script records what `nft` reads.
+    let heard = lab.right.file("heard");
+    let nft = lab.right.script_as_nft(&format!("/usr/bin/tee -a {} | $NFT \"$@\"", heard.display()));
     let (near, far) = (("10.1.0.1/32", "10.2.0.1/32"), ("10.2.0.1/32", "10.1.0.1/32"));
     let right_conf = conf("192.0.2.2", "%any", "right.test", far);
-    let path = ("PATH", programs.to_str().unwrap());
-    let right = lab.right.negotiate(&right_conf, Some(path));
+    let right = lab.right.negotiate_with_nft(&right_conf, &nft);
     for (kind, text) in &ids {
         // Written in digits, for our own files take no such name as text.
         let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();

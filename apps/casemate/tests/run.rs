@@ -10,8 +10,11 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
 
+use casemate_linux::netlink::Netlink;
+use casemate_linux::netns::Capture;
 use lab::{Host, Lab, Side, TUN, WIRE};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -236,9 +239,61 @@ fn dummy_packets_flow_beside_real_ones_and_reach_nobody() {
     }
 }
 
+/// What an observer sees of an ESP packet from left in this Ethernet frame: TOS, DF, TTL, whether UDP has a checksum, and whether the
+/// identification is the sequence number's.
+fn visible(frame: &[u8]) -> Option<(u8, bool, u8, bool, bool)> {
+    let ip = frame.get(14..)?;
+    if frame[12..14] != [8, 0] || ip[12..16] != [192, 0, 2, 1] {
+        return None;
+    }
+    let (esp, has_checksum) = match ip[9] {
+        50 => (&ip[20..], false),
+        17 if ip[20..22] == 4500u16.to_be_bytes() => (&ip[28..], ip[26..28] != [0, 0]),
+        _ => return None,
+    };
+    Some((ip[1], ip[6] & 0x40 != 0, ip[8], has_checksum, ip[4..6] == esp[6..8]))
+}
+
 #[test]
-fn a_crash_leaves_the_guard_up_and_the_next_start_cleans_up() {
-    let Some(lab) = Lab::build("a_crash_leaves_the_guard_up_and_the_next_start_cleans_up") else { return };
+fn nothing_on_the_wire_tells_dummies_from_real_packets() {
+    let Some(lab) = Lab::build("nothing_on_the_wire_tells_dummies_from_real_packets") else { return };
+    for plan in [
+        Plan::new("esp", "tunnel", GCM, true),
+        Plan::new("esp", "transport", CBC, true),
+        Plan { encap: true, ..Plan::new("esp", "tunnel", CHACHA, true) },
+    ] {
+        let right = plan.start(&lab.right);
+        let left = lab.left.protect_with(&plan.file_for(Side::Left), &["--dummy-packets", "400"]);
+        lab.right.waits_until(|status| sa(status, "in")["packets"].as_u64().unwrap() > 20);
+        let capture = lab.right.run(|| Capture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
+        let socket = lab.left.run(|| UdpSocket::bind((plan.user(Side::Left), 0))).unwrap();
+        let (mut frame, mut count, mut seen) = ([0; 2_000], 0, BTreeMap::new());
+        for round in 0..30 {
+            // In bursts of one length, which would leave in one system call.
+            socket2::SockRef::from(&socket).set_tos_v4([0, 0xb8][round % 2]).unwrap();
+            for _ in 0..10 {
+                socket.send_to(&[7; 500], (plan.user(Side::Right), 9)).unwrap();
+            }
+            while let Some(len) = capture.next(&mut frame, Duration::from_millis(20)).unwrap() {
+                if let Some(visible) = visible(&frame[..len]) {
+                    *seen.entry(visible).or_insert(0) += 1;
+                    count += 1;
+                }
+                if count > (round + 1) * 20 {
+                    break;
+                }
+            }
+        }
+        assert!(count > 400, "{plan:?}: {count} packets");
+        let kinds: Vec<_> = seen.keys().copied().collect();
+        assert_eq!(kinds, [(0, true, 64, false, true), (0xb8, true, 64, false, true)], "{plan:?}: {seen:?}");
+        assert!(left.stop().success() && right.stop().success(), "{plan:?}");
+    }
+}
+
+#[test]
+fn a_crash_leaves_the_guard_up_and_the_next_start_takes_over() {
+    let Some(lab) = Lab::build("a_crash_leaves_the_guard_up_and_the_next_start_takes_over") else { return };
     let plan = Plan::new("esp", "transport", GCM, true);
     let there = plan.user(Side::Right);
     assert!(lab.left.hears(there, 8), "in clear, before");
@@ -249,7 +304,7 @@ fn a_crash_leaves_the_guard_up_and_the_next_start_cleans_up() {
     assert!(lab.left.says("ip", &["rule"]).contains("lookup 50510"), "the crash left something to clean up");
 
     let left = plan.start(&lab.left);
-    assert!(left.said().contains("undid 3 changes"), "{}", left.said());
+    assert!(left.said().contains("took over the guard"), "{}", left.said());
     assert_eq!(lab.left.says("ip", &["rule"]).matches("lookup 505").count(), 1);
     assert!(lab.left.hears(there, 8));
     let seq = sa(&lab.left.status(), "out")["seq"].as_u64().unwrap();

@@ -2,11 +2,11 @@
 //!
 //! The only maker of [`Admitted`]. What it decided for a flow and the SAs it came through is remembered.
 
-use crate::sad::Sad;
-use crate::spd::{Action, Bundle, FlowCache, Lookup, MAX_BUNDLE, PolicyTable};
-use crate::{Admitted, Direction, DropReason};
+use crate::sad::{SaId, Sad};
+use crate::spd::{Action, Bundle, FlowCache, Lookup, MAX_BUNDLE, Policy, PolicyTable};
+use crate::{Admitted, Direction, DropReason, Inbound};
 use casemate_sa::Mode;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, Fragment};
 
 /// What happens to packets that no policy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub enum Unmatched {
     /// They are dropped (RFC 4301 section 5: there is always a final DISCARD).
     #[default]
     Discard,
-    /// Clear text passes, and so does what came through transport mode; tunnels need a policy. As Linux does by default.
+    /// Clear text passes. What an SA opens needs a policy, whatever its mode (RFC 4301 section 5.2).
     PassClear,
     /// Everything passes, in particular all that an SA opens: for looking at captures.
     PassAll,
@@ -56,11 +56,40 @@ impl Trail {
     }
 }
 
+/// The inbound SAs that a fragment came through. Only fragments that came through the same SAs make a
+/// datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Via {
+    /// Outermost first.
+    sas: [Option<SaId>; MAX_BUNDLE],
+}
+
+impl Via {
+    /// As the trail of a packet; `None` if one of the SAs is gone.
+    pub(crate) fn trail(&self, sad: &mut Sad) -> Option<Trail> {
+        let mut trail = Trail::EMPTY;
+        for id in self.sas.iter().flatten() {
+            sad.inbound_by_id(*id)?;
+            trail.push(id.slot());
+        }
+        Some(trail)
+    }
+}
+
+/// What the check says of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decided {
+    Admit,
+    /// It is a fragment, and the whole datagram decides.
+    Reassemble,
+    Refuse(DropReason),
+}
+
 /// A remembered decision. It holds only for the same trail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remembered {
     trail: Trail,
-    refused: Option<DropReason>,
+    decided: Decided,
 }
 
 /// Everything the check looks at.
@@ -70,30 +99,41 @@ pub(crate) struct Admission<'d> {
     pub(crate) sad: &'d Sad,
     pub(crate) unmatched: Unmatched,
     pub(crate) epoch: u64,
+    pub(crate) whole_only: bool,
 }
 
 impl Admission<'_> {
     /// Admits the packet of `flow` that came through the SAs in `trail`, or says why not.
     #[inline]
-    pub(crate) fn check(&mut self, flow: &FlowKey, trail: Trail) -> Result<Admitted, DropReason> {
-        let refused = match self.cache.get(flow, self.epoch) {
-            Some(known) if known.trail == trail => known.refused,
+    pub(crate) fn check(&mut self, flow: &FlowKey, trail: Trail) -> Inbound {
+        let decided = match self.cache.get(flow, self.epoch) {
+            Some(known) if known.trail == trail => known.decided,
             _ => {
-                let refused = self.decide(flow, trail).err();
-                self.cache.insert(flow, self.epoch, Remembered { trail, refused });
-                refused
+                let is_part = self.whole_only && flow.fragment() != Fragment::Whole && !trail.is_empty();
+                let decided = match self.decide(flow, trail) {
+                    Ok(Decided::Admit) if is_part => Decided::Reassemble,
+                    Ok(decided) => decided,
+                    Err(reason) => Decided::Refuse(reason),
+                };
+                self.cache.insert(flow, self.epoch, Remembered { trail, decided });
+                decided
             }
         };
-        match refused {
-            Some(reason) => Err(reason),
-            None => {
-                let sa = trail.slots().next_back().map(|slot| self.sad.id_of(Direction::Inbound, slot));
-                Ok(Admitted { sa, proof: Proof(()) })
+        let id = |slot| self.sad.id_of(Direction::Inbound, slot);
+        match decided {
+            Decided::Admit => {
+                Inbound::Deliver(Admitted { sa: trail.slots().next_back().map(id), proof: Proof(()) })
+            }
+            Decided::Refuse(reason) => Inbound::Drop(reason),
+            Decided::Reassemble if trail.is_empty() => Inbound::Reassemble,
+            Decided::Reassemble => {
+                let mut slots = trail.slots().map(id);
+                Inbound::ReassembleOpened(Via { sas: [slots.next(), slots.next()] })
             }
         }
     }
 
-    fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<(), DropReason> {
+    fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {
         self.check_selector(flow, trail)?;
         let tunnelled = self.came_through_tunnel(trail);
         let found = if tunnelled { self.policies.lookup_tunnelled(flow) } else { self.policies.lookup(flow) };
@@ -101,17 +141,32 @@ impl Admission<'_> {
             Lookup::Match(_, policy) => match &policy.action {
                 Action::Discard => Err(DropReason::PolicyDiscard),
                 Action::Bypass if tunnelled => Err(DropReason::PolicyMismatch),
-                Action::Bypass => Ok(()),
+                Action::Bypass => Ok(Decided::Admit),
                 Action::Protect(_) if trail.is_empty() => Err(DropReason::Unprotected),
-                Action::Protect(bundle) if self.satisfies(bundle, trail) => Ok(()),
+                Action::Protect(bundle) if self.satisfies(bundle, trail) => Ok(Decided::Admit),
                 Action::Protect(_) => Err(DropReason::PolicyMismatch),
             },
-            Lookup::NeedsPorts => Err(DropReason::FragmentWithoutPorts),
+            Lookup::NeedsPorts => self.decide_on_fragment(flow, trail),
             Lookup::NoMatch => match self.unmatched {
-                Unmatched::PassAll => Ok(()),
-                Unmatched::PassClear if !tunnelled => Ok(()),
+                Unmatched::PassAll => Ok(Decided::Admit),
+                Unmatched::PassClear if trail.is_empty() => Ok(Decided::Admit),
                 Unmatched::PassClear | Unmatched::Discard => Err(DropReason::NoPolicy),
             },
+        }
+    }
+
+    /// A policy looks at what the packet hides. In clear the whole datagram decides (RFC 4301 section 7.4).
+    /// From a tunnel it does if the SAs may carry fragments, because they serve a policy for all ports too
+    /// (section 7.1); others MUST NOT (section 7.3).
+    fn decide_on_fragment(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {
+        let serves = |policy: &Policy| match &policy.action {
+            Action::Protect(bundle) => self.satisfies(bundle, trail),
+            Action::Bypass | Action::Discard => false,
+        };
+        let may_carry = trail.is_empty() || self.policies.lookup_shown(flow).is_some_and(serves);
+        match flow.fragment() {
+            Fragment::First | Fragment::Later if may_carry => Ok(Decided::Reassemble),
+            _ => Err(DropReason::FragmentWithoutPorts),
         }
     }
 
@@ -132,6 +187,15 @@ impl Admission<'_> {
             return Ok(());
         };
         match &innermost.selector {
+            // RFC 4301 section 7.3: an SA for some ports MUST NOT deliver fragments.
+            Some(selector) if flow.fragment() != Fragment::Whole => {
+                let shown = flow.of_all_fragments();
+                match (selector.matches(&shown), selector.may_match(&shown)) {
+                    (true, _) => Ok(()),
+                    (false, true) => Err(DropReason::FragmentWithoutPorts),
+                    (false, false) => Err(DropReason::SelectorMismatch),
+                }
+            }
             Some(selector) if !selector.matches(flow) => Err(DropReason::SelectorMismatch),
             _ => Ok(()),
         }

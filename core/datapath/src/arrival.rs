@@ -224,12 +224,22 @@ impl Arriving {
 
     /// Asks the SA that the packet names for its full sequence number, if that may be new.
     #[inline]
-    pub(crate) fn check_replay(&mut self, sad: &mut Sad) {
+    pub(crate) fn check_replay(&mut self, packet: &[u8], sad: &mut Sad) {
         let Some(sa) = self.slot().and_then(|slot| sad.inbound(slot)) else { return };
+        if sa.is_transport && !self.has_sound_header(packet) {
+            return self.stop(DropReason::MalformedHeader);
+        }
         match sa.state.check_replay(self.seq as u32) {
             Ok(full) => self.seq = full,
             Err(reason) => self.stop(reason),
         }
+    }
+
+    /// Whether the checksum of the IPv4 header in front is right (RFC 1122 section 3.2.1.2). Transport mode
+    /// delivers that header with a new checksum, which must not hide an error: ESP covers nothing of the
+    /// header, and AH not all.
+    fn has_sound_header(&self, packet: &[u8]) -> bool {
+        self.front.version == IpVersion::V6 || Ipv4::parse_quoted(packet).is_ok_and(|ip| ip.verify_checksum())
     }
 
     /// RFC 4303 section 3.4.1: reassembly comes first. Inside a tunnel a fragment is not for us to open.

@@ -72,12 +72,21 @@ impl Classifier<'_> {
             return Decision::Reassemble;
         }
         match self.chain(bundle, flow) {
+            // An SA's own selector, which only manual keys have, may look at ports too.
+            Some(chain) if self.hides_choice(chain, flow) => Decision::Reassemble,
             Some(chain) => Decision::Protect(chain),
             None => {
                 self.events.push(Event::Acquire { policy: id, flow: *flow });
                 Decision::Acquire(id)
             }
         }
+    }
+
+    /// Whether the flow is a fragment, and the SA's selector looks at what fragments hide.
+    fn hides_choice(&self, chain: Chain, flow: &FlowKey) -> bool {
+        let selector = self.sad.outbound_ref(chain.inner).and_then(|sa| sa.selector.as_deref());
+        flow.fragment() != Fragment::Whole
+            && selector.is_some_and(|selector| !selector.matches(&flow.of_all_fragments()))
     }
 
     fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<Chain> {

@@ -48,6 +48,20 @@ impl Config {
     }
 }
 
+/// Whom a data path serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Hosts whose packets it forwards, and perhaps a host with a stack that cuts packets by itself.
+    /// Fragments that SAs deliver pass where policy does not look at what they hide; what is bypassed is left
+    /// alone.
+    Gateway,
+    /// One host, whose stack leaves it to the data path and its caller to cut what is too long. Each fragment
+    /// that SAs deliver gets the verdict [`Inbound::ReassembleOpened`](crate::Inbound::ReassembleOpened): the
+    /// stack would put it together with fragments in clear (RFC 4301 section 7.4). TCP segments are kept as
+    /// short as the link takes in clear, too.
+    Host,
+}
+
 /// Addresses of an SA, and its UDP encapsulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaPath {
@@ -137,6 +151,7 @@ pub struct Datapath {
     pub(crate) epoch: u64,
     /// For the ICMP errors that the outbound road sends.
     pub(crate) icmp_limit: RateLimiter,
+    pub(crate) role: Role,
     drops: DropCounters,
     limits: Limits,
 }
@@ -157,9 +172,21 @@ impl Datapath {
             encap_ports: EncapPorts::new(),
             epoch: 0,
             icmp_limit: RateLimiter::new(ICMP_PER_SECOND, ICMP_BURST),
+            role: Role::Gateway,
             drops: DropCounters::new(),
             limits,
         }
+    }
+
+    /// Whom the data path serves; [`Role::Gateway`] unless told otherwise.
+    pub fn set_role(&mut self, role: Role) {
+        self.role = role;
+        self.forget_flows();
+    }
+
+    /// Whom the data path serves.
+    pub const fn role(&self) -> Role {
+        self.role
     }
 
     /// Adds an SA. Its keys come from the first provider that has the algorithms.
@@ -221,6 +248,11 @@ impl Datapath {
     pub fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
         self.forget_flows();
         self.sad.move_sa(id, path)
+    }
+
+    /// Whether an inbound SA comes from this address: its fragments are reassembled before those of others.
+    pub fn is_peer(&self, addr: IpAddr) -> bool {
+        self.sad.is_peer(addr)
     }
 
     /// When an SA was used last; `None` if it never was, or is gone.
@@ -293,10 +325,7 @@ impl Datapath {
             Quoted::Esp(spi) => (self.sad.find_outbound(path, None, (Protocol::Esp, spi)), None),
             Quoted::Ah(spi) => (self.sad.find_outbound(path, None, (Protocol::Ah, spi)), None),
             Quoted::UdpEsp { src_port, dst_port, spi } => {
-                let slot = match spi {
-                    Some(spi) => self.sad.find_outbound(path, Some(dst_port), (Protocol::Esp, spi)),
-                    None => self.sad.find_encapsulated(path, dst_port),
-                };
+                let slot = self.sad.find_outbound(path, Some(dst_port), (Protocol::Esp, spi));
                 (slot, Some(UdpEncap { src_port, dst_port }))
             }
         };
@@ -307,6 +336,11 @@ impl Datapath {
     /// The MTU of the link on the protected side changed.
     pub fn set_link_mtu(&mut self, mtu: usize) {
         self.link_mtu = mtu;
+    }
+
+    /// The MTU of the link, in bytes: what is bypassed must not be longer.
+    pub const fn link_mtu(&self) -> usize {
+        self.link_mtu
     }
 
     /// How many packets were dropped, by reason.

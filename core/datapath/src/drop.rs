@@ -105,6 +105,8 @@ drop_reasons! {
     NoRoom = "no-room", counted, "none: a limit of the caller";
     /// The operating system did not take the packet.
     SendFailed = "send-failed", counted, "none: an error of the operating system";
+    /// The link towards the peer takes no more packets for now.
+    LinkFull = "link-full", counted, "none: a limit of the link";
     /// The provider refused the packet, or the caller left one of the three steps of a batch out.
     CryptoFailed = "crypto-failed", counted, "none: an error of the provider or the caller";
     /// Its flow had its part of the room before the crypto engine already.

@@ -1,6 +1,7 @@
 //! Events for whoever runs the data path: audit records, lifetimes, missing SAs.
 //!
-//! Kept in a ring of fixed size until they are read; when it is full the newest is counted as lost and forgotten.
+//! Kept in a ring of fixed size until they are read; when it is full the newest is counted as lost and forgotten. Audit records, which
+//! any stranger's packet can cause, take at most half of it, so that a flood of them hides no lifetime and no missing SA.
 
 use crate::DropReason;
 use crate::sad::SaId;
@@ -53,14 +54,23 @@ pub(crate) struct Events {
     /// Where the oldest is.
     oldest: usize,
     lost: u64,
+    /// Audit records among those that were not read.
+    audits: usize,
 }
 
 impl Events {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { ring: Vec::with_capacity(limit), limit, oldest: 0, lost: 0 }
+        Self { ring: Vec::with_capacity(limit), limit, oldest: 0, lost: 0, audits: 0 }
     }
 
     pub(crate) fn push(&mut self, event: Event) {
+        if matches!(event, Event::Audit(_)) {
+            if self.audits >= self.limit.div_ceil(2) {
+                self.lost = self.lost.saturating_add(1);
+                return;
+            }
+            self.audits = self.audits.saturating_add(1);
+        }
         if self.oldest > 0 && self.ring.len() == self.limit {
             self.ring.drain(..self.oldest);
             self.oldest = 0;
@@ -75,7 +85,10 @@ impl Events {
     pub(crate) fn pop(&mut self) -> Option<Event> {
         let event = self.ring.get(self.oldest).copied();
         match event {
-            Some(_) => self.oldest = self.oldest.saturating_add(1),
+            Some(event) => {
+                self.oldest = self.oldest.saturating_add(1);
+                self.audits = self.audits.saturating_sub(usize::from(matches!(event, Event::Audit(_))));
+            }
             None => {
                 self.ring.clear();
                 self.oldest = 0;
@@ -112,5 +125,21 @@ mod tests {
         assert_eq!([events.pop(), events.pop()], [Some(event(1)), Some(event(3))]);
         assert!(events.is_empty());
         assert_eq!(events.pop(), None);
+    }
+
+    #[test]
+    fn audit_records_leave_room_for_the_rest() {
+        let reason = DropReason::NoSa;
+        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
+        let soft = Event::SoftLifetime(SaId::new(Direction::Outbound, 1, 0));
+        let mut events = Events::new(8);
+        for _ in 0..3 {
+            (0..100).for_each(|_| events.push(Event::Audit(audit)));
+            events.push(soft);
+            let read: Vec<Event> = core::iter::from_fn(|| events.pop()).collect();
+            assert_eq!(read.iter().filter(|event| matches!(event, Event::Audit(_))).count(), 4);
+            assert_eq!(read.last(), Some(&soft));
+        }
+        assert_eq!(events.lost(), 3 * 96, "and they are counted");
     }
 }

@@ -5,9 +5,9 @@
 //! whatever thread, and `conclude_inbound` does the rest. What comes out of an SA may be protected again (AH over ESP); then the
 //! steps repeat, until nothing more is ours to open.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Trail};
 use crate::arrival::{Arriving, Early, Stage};
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, Role};
 use crate::esp::{EspKey, RUN};
 use crate::opening::{Answer, Batch, Opening, Run};
 use crate::replay::Authenticated;
@@ -16,11 +16,12 @@ use crate::shared::{Engine, Shared};
 use crate::spd::MAX_BUNDLE;
 use crate::transport::Front;
 use crate::{
-    Consumed, Direction, DropReason, Event, Inbound, SaId, ah, arrival, esp, icmp, transport, tunnel,
+    Consumed, Direction, DropReason, Event, Inbound, SaId, Via, ah, arrival, esp, icmp, mss, transport,
+    tunnel,
 };
 use alloc::sync::Arc;
 use casemate_sa::{Instant, Mode};
-use casemate_wire::flow::Overview;
+use casemate_wire::flow::{FlowKey, Overview};
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 use core::mem;
@@ -115,8 +116,8 @@ impl Datapath {
         for (packet, arriving) in packets.iter().zip(&mut *arriving) {
             arriving.find(packet.len(), &self.sad, &mut last);
         }
-        for arriving in &mut *arriving {
-            arriving.check_replay(&mut self.sad);
+        for (packet, arriving) in packets.iter().zip(&mut *arriving) {
+            arriving.check_replay(packet.data(), &mut self.sad);
         }
         let mut end = 0usize;
         for run in arriving.chunk_by_mut(|a, b| a.slot() == b.slot()) {
@@ -173,6 +174,56 @@ impl Datapath {
         icmp::parse_inbound(packet).is_some_and(|update| self.learn_path_mtu(&update, now))
     }
 
+    /// Keeps TCP connections that begin with an admitted packet to segments that fit.
+    #[inline]
+    fn clamp_admitted(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        flow: &FlowKey,
+        verdict: Inbound,
+    ) -> Inbound {
+        if let Inbound::Deliver(admitted) = verdict
+            && (admitted.sa.is_some() || self.role == Role::Host)
+            && mss::may_be_syn(flow, packet.data())
+        {
+            self.lower_mss_inbound(now, packet.data_mut(), flow);
+        }
+        verdict
+    }
+
+    #[inline]
+    fn check_policy(&mut self, flow: &FlowKey, trail: Trail) -> Inbound {
+        let mut admission = Admission {
+            policies: &self.spd_in,
+            cache: &mut self.flows_in,
+            sad: &self.sad,
+            unmatched: self.unmatched,
+            epoch: self.epoch,
+            whole_only: self.role == Role::Host,
+        };
+        admission.check(flow, trail)
+    }
+
+    /// The policy check of a datagram that was put together from fragments whose verdicts were
+    /// [`Inbound::ReassembleOpened`] with this `via`. The verdict is `Deliver` or `Drop`.
+    pub fn admit_reassembled(&mut self, now: Instant, via: Via, packet: &mut Packet<'_>) -> Inbound {
+        let verdict = match (via.trail(&mut self.sad), Overview::of(packet.data())) {
+            (None, _) => Inbound::Drop(DropReason::NoSa),
+            (_, Err(_)) => Inbound::Drop(DropReason::InnerMalformed),
+            (Some(trail), Ok(overview)) => match self.check_policy(&overview.key, trail) {
+                verdict @ Inbound::Deliver(_) => self.clamp_admitted(now, packet, &overview.key, verdict),
+                Inbound::Drop(reason) => Inbound::Drop(reason),
+                // It is no datagram but a fragment still.
+                _ => Inbound::Drop(DropReason::FragmentWithoutPorts),
+            },
+        };
+        if let Inbound::Drop(reason) = verdict {
+            self.count_drop(now, reason, packet.data(), None);
+        }
+        verdict
+    }
+
     /// The policy check, or the verdict that stands already.
     #[inline]
     fn admit(&mut self, now: Instant, packet: &mut Packet<'_>, arriving: &Arriving) -> Inbound {
@@ -188,17 +239,8 @@ impl Datapath {
                 Ok(overview) => {
                     // What parses is no longer than its bytes.
                     let _ = packet.set_len(overview.total_len());
-                    let mut admission = Admission {
-                        policies: &self.spd_in,
-                        cache: &mut self.flows_in,
-                        sad: &self.sad,
-                        unmatched: self.unmatched,
-                        epoch: self.epoch,
-                    };
-                    match admission.check(&overview.key, arriving.trail) {
-                        Ok(admitted) => Inbound::Deliver(admitted),
-                        Err(reason) => Inbound::Drop(reason),
-                    }
+                    let verdict = self.check_policy(&overview.key, arriving.trail);
+                    self.clamp_admitted(now, packet, &overview.key, verdict)
                 }
             },
         };
@@ -240,8 +282,8 @@ impl Settler<'_> {
                 Answer::Proved(proof) => Some(proof),
             };
             warned |= self.settle(packet.len(), arriving, proof.as_ref());
-            let mode = self.shared.mode;
-            arriving.unwrap_with(|arriving| take_off_esp(packet, arriving, key, mode));
+            let shared = self.shared;
+            arriving.unwrap_with(|arriving| take_off_esp(packet, arriving, key, shared));
         }
         warned
     }
@@ -268,11 +310,11 @@ impl Settler<'_> {
             match self.verify_ah(key, packet, arriving) {
                 Ok((proof, len, next_header)) => {
                     warned |= self.settle(packet.len(), arriving, Some(&proof));
-                    let mode = self.shared.mode;
+                    let shared = self.shared;
                     arriving.unwrap_with(|arriving| {
                         let taken = arriving.at().saturating_add(len);
                         packet.shrink_front(taken).map_err(|NoRoom| DropReason::Truncated)?;
-                        expose(packet, &arriving.front, len, next_header, mode, arriving.outer_tos)
+                        expose(packet, &arriving.front, len, next_header, shared, arriving.outer_tos)
                     });
                 }
                 Err(DropReason::IcvMismatch) => {
@@ -304,13 +346,13 @@ fn take_off_esp(
     packet: &mut Packet<'_>,
     arriving: &Arriving,
     key: &EspKey,
-    mode: Mode,
+    shared: &Shared,
 ) -> Result<Stage, DropReason> {
     let (at, front) = (arriving.at(), &arriving.front);
     let next_header = esp::unframe(packet, at, key.sizes)?;
     // The headers that stay, and what lay between them and the payload: UDP, if any, and ESP's own header.
     let gap = at.saturating_sub(front.headers.into()).saturating_add(key.sizes.front());
-    expose(packet, front, gap, next_header, mode, arriving.outer_tos)
+    expose(packet, front, gap, next_header, shared, arriving.outer_tos)
 }
 
 /// What the protection held, as an IP packet.
@@ -320,17 +362,20 @@ fn expose(
     front: &Front,
     gap: usize,
     next_header: u8,
-    mode: Mode,
+    shared: &Shared,
     outer_tos: u8,
 ) -> Result<Stage, DropReason> {
     // RFC 4303 section 2.6: dummy packets are discarded without further notice.
     if next_header == proto::NO_NEXT {
         return Ok(Stage::Early(Early::Consumed(Consumed::Dummy)));
     }
-    let payload = match mode {
+    let payload = match shared.mode {
         Mode::Tunnel => tunnel::receive_inner(packet, next_header, outer_tos)?,
         Mode::Transport => {
             transport::close(packet, front, gap, next_header)?;
+            if let Some(original) = &shared.original_addrs {
+                original.repair(packet.data_mut());
+            }
             next_header
         }
     };

@@ -1,46 +1,71 @@
 //! TCP segments that fit: the MSS of connections that begin under an SA.
 //!
-//! A host whose stack knows nothing of SAs would send segments as long as its link takes, and each would have to be cut after
-//! protection. Telling both ends at the SYN is cheaper, and needs no ICMP.
+//! A host whose stack knows nothing of SAs would send segments as long as its link takes, and each would have
+//! to be cut after protection, or be refused with an ICMP error that may get lost. Telling both ends at the
+//! SYN is cheaper. The outbound and the inbound road call this for TCP packets that may be a SYN; what policy
+//! bypasses stays as it is, unless the data path serves a host ([`Role::Host`]).
 
-use crate::classify::Decision;
+use crate::classify::{Chain, Decision};
+use crate::datapath::Role;
 use crate::outbound::sealed_len;
-use crate::{Datapath, Direction, pmtu};
+use crate::{Datapath, pmtu};
 use casemate_sa::Instant;
-use casemate_wire::flow::{FlowKey, Overview};
-use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto};
+use casemate_wire::flow::FlowKey;
+use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v6};
 use casemate_wire::tcp;
 use core::net::IpAddr;
 
+/// Whether a packet of this flow may be a TCP SYN: cheap enough for every packet.
+#[inline]
+pub(crate) fn may_be_syn(flow: &FlowKey, packet: &[u8]) -> bool {
+    const FLAGS_AT: usize = 13;
+    const SYN: u8 = 0x02;
+    if flow.proto() != Some(proto::TCP) {
+        return false;
+    }
+    let segment_at = match packet.first_chunk::<{ v6::HEADER_LEN }>() {
+        Some(header) if header[0] >> 4 == 4 => usize::from(header[0] & 0xf) * 4,
+        Some(header) if header[v6::NEXT_HEADER_AT] == proto::TCP => v6::HEADER_LEN,
+        // Extension headers: a closer look will tell. No SYN is shorter than an IPv6 header.
+        Some(_) => return true,
+        None => return false,
+    };
+    packet.get(segment_at.wrapping_add(FLAGS_AT)).is_some_and(|flags| flags & SYN != 0)
+}
+
 impl Datapath {
-    /// Lowers the MSS option of a TCP SYN so that full segments of the connection still fit their path once they are
-    /// protected, or the link where they go in clear (RFC 9293 section 3.7.1). Other packets stay as they are.
-    ///
-    /// `packet` is a whole IP packet: an outgoing one before it is protected, an incoming one after it was admitted. The SAs of
-    /// both directions are taken to cost the same.
-    pub fn clamp_mss(&mut self, now: Instant, packet: &mut [u8], direction: Direction) {
+    /// Lowers the MSS option of an outgoing TCP SYN so that full segments of the connection still fit their
+    /// path once they are protected by these SAs (RFC 9293 section 3.7.1), or the link if there are none.
+    /// Other packets stay as they are. The SAs of both directions are taken to cost the same.
+    #[cold]
+    pub(crate) fn lower_mss(&mut self, now: Instant, packet: &mut [u8], chain: Option<Chain>) {
         let Some(syn) = Syn::of(packet) else { return };
-        let Some(mtu) = self.mtu_of(now, packet, direction) else { return };
+        let mtu = match chain {
+            Some(chain) => self.mtu_under(now, packet, chain),
+            None => Some(self.link_mtu),
+        };
         // RFC 9293 section 3.7.1: headers without options count, whatever is sent.
         let headers = syn.at.saturating_add(tcp::HEADER_LEN);
-        let most = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
-        if let Some(segment) = packet.get_mut(syn.at..) {
+        let most = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
+        if let (Some(segment), Some(most @ 1..)) = (packet.get_mut(syn.at..), most) {
             tcp::lower_mss(segment, most);
         }
     }
 
-    /// The longest packet of this one's flow that need not be cut; `None` if it goes nowhere.
-    fn mtu_of(&mut self, now: Instant, packet: &[u8], direction: Direction) -> Option<usize> {
-        let key = Overview::of(packet).ok()?.key;
-        let flow = match direction {
-            Direction::Outbound => key,
-            Direction::Inbound => answer_to(&key)?,
-        };
-        let chain = match self.decide(&flow) {
-            Decision::Protect(chain) => chain,
-            Decision::Bypass => return Some(self.link_mtu),
-            Decision::Reassemble | Decision::Drop(_) | Decision::Acquire(_) => return None,
-        };
+    /// The same for an incoming SYN, after it was admitted: what its receiver sends back goes through the SAs
+    /// of the other direction.
+    #[cold]
+    pub(crate) fn lower_mss_inbound(&mut self, now: Instant, packet: &mut [u8], flow: &FlowKey) {
+        let Some(back) = answer_to(flow) else { return };
+        match self.decide(&back) {
+            Decision::Protect(chain) => self.lower_mss(now, packet, Some(chain)),
+            Decision::Bypass if self.role == Role::Host => self.lower_mss(now, packet, None),
+            Decision::Bypass | Decision::Reassemble | Decision::Drop(_) | Decision::Acquire(_) => {}
+        }
+    }
+
+    /// The longest packet with the headers of this one that need not be cut under these SAs.
+    fn mtu_under(&self, now: Instant, packet: &[u8], chain: Chain) -> Option<usize> {
         let inner = self.sad.outbound_ref(chain.inner)?;
         let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);

@@ -4,7 +4,8 @@
 //! on whatever thread, and `conclude` tells what became of the packets.
 
 use crate::classify::{Chain, Classifier, Decision};
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, Role};
+use crate::dummy::{self, Look};
 use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
 use crate::protect::Framed;
@@ -12,7 +13,7 @@ use crate::sa_out::SaOut;
 use crate::sealing::{Batch, Run, Sealer, Sealing, Step};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
 use crate::tunnel::Inner;
-use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, pmtu, transport};
+use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, mss, pmtu, transport};
 use alloc::sync::Arc;
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode};
@@ -29,9 +30,9 @@ pub(crate) enum Origin {
 
 /// What a run of packets holds.
 #[derive(Clone, Copy)]
-enum Content {
+pub(crate) enum Content {
     Packets,
-    Dummies,
+    Dummies(Look),
 }
 
 impl Datapath {
@@ -103,24 +104,6 @@ impl Datapath {
         let mut verdict = Outbound::Drop(DropReason::NoRoom);
         let (packets, verdicts) = (slice::from_mut(packet), slice::from_mut(&mut verdict));
         self.outbound_chunk(now, rng, packets, verdicts, Origin::Reassembled);
-        verdict
-    }
-
-    /// Turns the bytes in `packet` into a dummy packet of an outbound ESP SA, to hide when and how much real traffic flows
-    /// (RFC 4303 section 2.6). What the bytes are does not matter: nobody is ever shown them.
-    ///
-    /// Send it like any other. A dummy uses up a sequence number and counts towards the SA's lifetime.
-    pub fn dummy(&mut self, id: SaId, now: Instant, rng: &mut dyn Rng, packet: &mut Packet<'_>) -> Outbound {
-        let mut step = Step { chain: Some(Chain { inner: id.slot(), outer: None }), ..Step::NEW };
-        let mut verdict = step.verdict();
-        let (packets, steps) = (slice::from_mut(packet), slice::from_mut(&mut step));
-        if self.sad.outbound_by_id(id).is_none() {
-            steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa));
-        }
-        if let Some(sealer) = self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies) {
-            sealer.seal(packets, steps);
-        }
-        self.conclude(now, packets, steps, slice::from_mut(&mut verdict));
         verdict
     }
 
@@ -216,9 +199,17 @@ impl Datapath {
                 // Bytes behind the packet, such as a link's padding, are no part of it; transport mode would make payload of
                 // them. What parses is no longer than its bytes.
                 let _ = packet.set_len(overview.total_len());
+                if mss::may_be_syn(&overview.key, packet.data()) {
+                    self.lower_mss(now, packet.data_mut(), Some(chain));
+                }
                 self.check_size(now, packet, chain, origin, step);
             }
-            Decision::Bypass => step.verdict = Outbound::Bypass,
+            Decision::Bypass => {
+                step.verdict = Outbound::Bypass;
+                if self.role == Role::Host && mss::may_be_syn(&overview.key, packet.data()) {
+                    self.lower_mss(now, packet.data_mut(), None);
+                }
+            }
             Decision::Reassemble if origin == Origin::AsSent => step.verdict = Outbound::Reassemble,
             Decision::Reassemble => step.stop(DropReason::FragmentWithoutPorts),
             // RFC 4301 section 5.1.1: tell the source that policy forbids the packet.
@@ -302,7 +293,7 @@ impl Datapath {
     }
 
     /// Applies one SA to neighbours in the batch. Answers what they are to be sealed with, if the SA is there.
-    fn frame_run(
+    pub(crate) fn frame_run(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
@@ -312,7 +303,7 @@ impl Datapath {
         content: Content,
     ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let Some(SaOut { shared, framing, seq, meter, .. }) = self.sad.outbound(slot) else {
+        let Some(SaOut { shared, framing, seq, meter, recent, .. }) = self.sad.outbound(slot) else {
             steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa));
             return None;
         };
@@ -323,10 +314,16 @@ impl Datapath {
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
                     |number| match content {
                         Content::Packets => {
+                            if let Some(recent) = recent {
+                                recent.note(packet.data());
+                                if shared.mode == Mode::Transport {
+                                    dummy::set_ident(packet, number.low() as u16);
+                                }
+                            }
                             let will_be_cut = step.fragment_to.is_some();
                             framing.protect(shared, packet, &step.header, number, will_be_cut, rng)
                         }
-                        Content::Dummies => framing.protect_dummy(shared, packet, number, rng),
+                        Content::Dummies(look) => framing.protect_dummy(shared, packet, &look, number, rng),
                     },
                 );
             match framed {
@@ -351,7 +348,13 @@ impl Datapath {
 
     /// Tells the verdicts, and counts the drops.
     #[inline]
-    fn conclude(&mut self, now: Instant, packets: &[Packet<'_>], steps: &[Step], verdicts: &mut [Outbound]) {
+    pub(crate) fn conclude(
+        &mut self,
+        now: Instant,
+        packets: &[Packet<'_>],
+        steps: &[Step],
+        verdicts: &mut [Outbound],
+    ) {
         for ((step, packet), verdict) in steps.iter().zip(packets).zip(verdicts) {
             *verdict = step.verdict();
             if let Outbound::Drop(reason) = *verdict

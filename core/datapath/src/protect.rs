@@ -1,6 +1,7 @@
 //! One packet under one SA (RFC 4303 section 3.3, RFC 4302 section 3.3): everything but ESP's encryption, which waits for its
 //! run. Called by `outbound` with a reserved number.
 
+use crate::dummy::Look;
 use crate::framing::Framing;
 use crate::seq::Reserved;
 use crate::shared::{Engine, Shared};
@@ -70,17 +71,26 @@ impl Framing {
     }
 
     /// Turns the bytes in `packet` into a dummy packet: ESP whose next header says that nothing is in it (RFC 4303 section
-    /// 2.6). From outside it looks like any other packet of the SA. AH has no such thing.
+    /// 2.6), as long as the packet would be. AH has no such thing.
     pub(crate) fn protect_dummy(
         &self,
         shared: &Shared,
         packet: &mut Packet<'_>,
+        look: &Look,
         seq: Reserved,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
         let Engine::Esp(key) = &shared.engine else { return Err(DropReason::BadNextHeader) };
+        match shared.mode {
+            Mode::Tunnel => self.pad_traffic_flow(packet)?,
+            // The header of a packet stays outside.
+            Mode::Transport => {
+                let len = packet.len().saturating_sub(self.outer.len());
+                packet.set_len(len).map_err(no_room)?;
+            }
+        }
         let udp = self.frame_esp(packet, key, &seq, proto::NO_NEXT, rng)?;
-        self.outer.push(packet, self.carrier(), &Inner::DUMMY, false, seq.low() as u16)?;
+        self.push_dummy_header(shared.mode, packet, self.carrier(), look, seq.low() as u16)?;
         Ok(self.framed_esp(packet, self.outer.len(), udp, seq))
     }
 

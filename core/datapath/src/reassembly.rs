@@ -1,11 +1,13 @@
 //! Reassembly of incoming fragments, before ESP and AH see them (RFC 791 section 3.2, RFC 8200 section 4.5).
 //!
-//! Called for packets whose verdict is `Reassemble`. Hostile fragments are the rule, not the exception: overlaps kill their
-//! datagram (RFC 5722), a first fragment shows its headers (RFC 7112), atomic fragments go by themselves (RFC 6946). Every
-//! byte is allocated at the start, and when all slots are taken the newest datagram is refused.
+//! Called for packets whose verdict is `Reassemble`. Hostile fragments are the rule, not the exception:
+//! overlaps kill their datagram (RFC 5722), a first fragment shows its headers (RFC 7112), atomic fragments
+//! go by themselves (RFC 6946). Every byte is allocated at the start. When all slots are taken, a datagram of
+//! the sender with the most slots gives way, and senders without an SA give way to those with one.
 
 mod piece;
 mod ranges;
+mod share;
 mod slot;
 
 use crate::{DropReason, HEAD_ROOM, TAIL_ROOM};
@@ -16,10 +18,11 @@ use casemate_wire::Malformed;
 use casemate_wire::packet::Packet;
 use core::fmt;
 use core::time::Duration;
-use piece::{Key, Piece};
+use piece::Piece;
 use slot::{Slot, State};
 
 pub use ranges::MAX_FRAGMENTS;
+pub use share::Sender;
 
 /// The longest IPv4 header, or IPv6 header with extension headers before the fragment header, that is taken.
 pub const MAX_HEADERS: usize = 256;
@@ -68,7 +71,7 @@ pub enum ReassemblyError {
     /// Congestion was marked on a fragment of a datagram that does not understand it (RFC 3168 section 5.3), with the whole
     /// datagram dropped.
     CongestionMark,
-    /// Every slot holds another datagram.
+    /// Every slot holds another datagram, of senders that come first.
     TooManyDatagrams,
 }
 
@@ -125,6 +128,7 @@ pub struct Reassembler {
     spare: Box<[u8]>,
     max_bytes: usize,
     timed_out: usize,
+    evicted: usize,
 }
 
 impl Reassembler {
@@ -134,13 +138,13 @@ impl Reassembler {
     pub fn new(slots: usize, max_bytes: usize) -> Self {
         let rooms = const { HEAD_ROOM.saturating_add(MAX_HEADERS).saturating_add(TAIL_ROOM) };
         let buffer = || vec![0; max_bytes.saturating_add(rooms)].into_boxed_slice();
-        let slots = core::iter::repeat_with(|| Slot::new(buffer())).take(slots).collect();
-        Self { slots, spare: buffer(), max_bytes, timed_out: 0 }
+        let slots = core::iter::repeat_with(|| Slot::new(buffer(), slots)).take(slots).collect();
+        Self { slots, spare: buffer(), max_bytes, timed_out: 0, evicted: 0 }
     }
 
     /// Takes one packet. What is no fragment comes back at once.
-    pub fn push(&mut self, now: Instant, packet: &[u8]) -> Reassembly<'_> {
-        match self.try_push(now, packet) {
+    pub fn push(&mut self, now: Instant, packet: &[u8], sender: Sender) -> Reassembly<'_> {
+        match self.try_push(now, packet, sender) {
             Ok(Some(whole)) => Reassembly::Whole(whole),
             Ok(None) => Reassembly::Held,
             Err(error) => Reassembly::Dropped(error),
@@ -156,12 +160,22 @@ impl Reassembler {
         core::mem::take(&mut self.timed_out)
     }
 
+    /// How many datagrams gave way to others since the last call: drops of [`DropReason::FragmentTableFull`].
+    pub fn take_evicted(&mut self) -> usize {
+        core::mem::take(&mut self.evicted)
+    }
+
     /// How many slots are taken, by datagrams in reassembly or by the memory of those that were dropped.
     pub fn in_use(&self) -> usize {
         self.slots.iter().filter(|slot| !matches!(slot.state, State::Free)).count()
     }
 
-    fn try_push(&mut self, now: Instant, packet: &[u8]) -> Result<Option<Packet<'_>>, ReassemblyError> {
+    fn try_push(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        sender: Sender,
+    ) -> Result<Option<Packet<'_>>, ReassemblyError> {
         let (piece, max_bytes) = (Piece::parse(packet)?, self.max_bytes);
         if piece.datagram_len() > max_bytes {
             return Err(ReassemblyError::TooBig);
@@ -170,25 +184,8 @@ impl Reassembler {
             // RFC 6946 section 4: without regard to other fragments of the same identification.
             return slot::whole(&mut self.spare, &piece).map(Some);
         }
-        let slot = self.slot_for(now, &piece.key).ok_or(ReassemblyError::TooManyDatagrams)?;
+        let slot = self.slot_for(now, &piece, sender).ok_or(ReassemblyError::TooManyDatagrams)?;
         if slot.add(now, &piece)? { slot.take(max_bytes).map(Some) } else { Ok(None) }
-    }
-
-    /// The slot of this datagram, or a free one for it.
-    fn slot_for(&mut self, now: Instant, key: &Key) -> Option<&mut Slot> {
-        let mut found = None;
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            slot.expire(now, &mut self.timed_out);
-            match slot.state.key() {
-                Some(held) if held == key => {
-                    found = Some(index);
-                    break;
-                }
-                None if found.is_none() => found = Some(index),
-                _ => {}
-            }
-        }
-        self.slots.get_mut(found?)
     }
 }
 

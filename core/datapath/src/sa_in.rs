@@ -10,7 +10,7 @@ use crate::{AddSaError, DropReason};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::Providers;
-use casemate_sa::{Instant, Protocol, SaParams, Selector, Spi};
+use casemate_sa::{Instant, Mode, Protocol, SaParams, Selector, Spi};
 use core::net::IpAddr;
 
 /// What can be said of a packet before its SA is touched: whether it comes in the right wrapping, and whether it can have
@@ -53,6 +53,8 @@ pub(crate) struct State {
 pub(crate) struct SaIn {
     pub(crate) shared: Arc<Shared>,
     pub(crate) state: State,
+    /// Whether it delivers the header that came in front of its packets.
+    pub(crate) is_transport: bool,
     pub(crate) spi: Spi,
     pub(crate) protocol: Protocol,
     pub(crate) src: IpAddr,
@@ -86,6 +88,7 @@ impl SaIn {
             gate,
             shared: Arc::new(shared),
             state,
+            is_transport: params.mode == Mode::Transport,
             spi: params.spi,
             protocol,
             src: params.src,

@@ -11,9 +11,10 @@ use crate::sa_in::{Gate, SaIn};
 use crate::sa_out::SaOut;
 use crate::slab::{Full, Slab};
 use crate::spd::{Template, hash::KeyedHash};
+use alloc::collections::BTreeSet;
 use casemate_sa::{Instant, Mode, Protocol, Spi};
 use casemate_tables::Key;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, Fragment};
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
@@ -150,6 +151,8 @@ pub(crate) struct Sad {
     /// Inbound slots.
     arrivals: HashTable<Known>,
     leaving: OutboundIndex,
+    /// Where inbound SAs come from: hash of the address, slot.
+    peers: BTreeSet<[u64; 3]>,
     hash: KeyedHash,
     limit: usize,
     added: u64,
@@ -162,6 +165,7 @@ impl Sad {
             inn: Slab::new(),
             arrivals: HashTable::new(),
             leaving: OutboundIndex::default(),
+            peers: BTreeSet::new(),
             hash: KeyedHash::new(seed),
             limit,
             added: 0,
@@ -199,15 +203,28 @@ impl Sad {
 
     pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, NotAdded> {
         self.check_room()?;
-        let (arrival, gate) = (sa.arrival(), sa.gate);
+        let (arrival, gate, src) = (sa.arrival(), sa.gate, sa.src);
         if self.find(&arrival).is_some() {
             return Err(NotAdded::Duplicate);
         }
         let (slot, generation) = self.inn.insert(sa)?;
+        self.peers.insert(self.peer(src, slot));
         let keyed = &self.hash;
         let known = Known { arrival, slot, gate };
         self.arrivals.insert_unique(keyed.of(&arrival), known, |known| keyed.of(&known.arrival));
         Ok(SaId::new(Direction::Inbound, slot, generation))
+    }
+
+    /// How `peers` knows an inbound SA from this address.
+    fn peer(&self, src: IpAddr, slot: u32) -> [u64; 3] {
+        [self.hash.of(&src), slot.into(), 0]
+    }
+
+    /// Whether an inbound SA comes from this address.
+    pub(crate) fn is_peer(&self, addr: IpAddr) -> bool {
+        let hash = self.hash.of(&addr);
+        let slots = self.peers.range([hash, 0, 0]..=[hash, u64::MAX, 0]);
+        slots.into_iter().any(|[_, slot, _]| self.inn.slot(*slot as u32).is_some_and(|sa| sa.src == addr))
     }
 
     /// Removes the SA; `false` if it is gone already.
@@ -222,6 +239,7 @@ impl Sad {
             }
             Direction::Inbound => {
                 let Some(sa) = self.inn.remove(id.slot, id.generation) else { return false };
+                self.peers.remove(&self.peer(sa.src, id.slot));
                 let found =
                     self.arrivals.find_entry(self.hash.of(&sa.arrival()), |known| known.slot == id.slot);
                 found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
@@ -234,7 +252,11 @@ impl Sad {
         match id.direction {
             Direction::Inbound => {
                 let sa = self.inn.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
-                sa.map(|sa| sa.src = path.src).is_some()
+                let Some(before) = sa.map(|sa| core::mem::replace(&mut sa.src, path.src)) else {
+                    return false;
+                };
+                self.peers.remove(&self.peer(before, id.slot));
+                self.peers.insert(self.peer(path.src, id.slot))
             }
             Direction::Outbound => {
                 if self.out.get(id.slot, id.generation).is_none() {
@@ -261,16 +283,19 @@ impl Sad {
         self.arrivals.find(self.hash.of(arrival), |known| known.arrival == *arrival)
     }
 
-    /// The outbound SA that a policy's template accepts and whose own selector takes `flow`: of those whose [`rank`] is best the
-    /// one added first. In transport mode a template without addresses means those of the packet, `path` (source, destination).
+    /// The outbound SA that a policy's template accepts and whose own selector takes `flow`, or may take it
+    /// if that is a fragment: of those whose [`rank`] is best the one added first. In transport mode a
+    /// template without addresses means those of the packet, `path` (source, destination).
     pub(crate) fn resolve(
         &self,
         template: &Template,
         path: (IpAddr, IpAddr),
         flow: Option<&FlowKey>,
     ) -> Option<u32> {
-        let takes = |sa: &SaOut| match (&sa.selector, flow) {
-            (Some(selector), Some(flow)) => selector.matches(flow),
+        let shown = flow.map(|flow| flow.of_all_fragments());
+        let takes = |sa: &SaOut| match (&sa.selector, &shown) {
+            (Some(selector), Some(flow)) if flow.fragment() == Fragment::Whole => selector.matches(flow),
+            (Some(selector), Some(flow)) => selector.may_match(flow),
             _ => true,
         };
         let path = match template.mode {
@@ -300,17 +325,7 @@ impl Sad {
         port: Option<u16>,
         name: (Protocol, Spi),
     ) -> Option<u32> {
-        let slots = self.leaving.named(self.hash.of(&path), port, name);
-        self.first_on_path(slots, path)
-    }
-
-    /// The slot of an encapsulated SA between these two addresses, to this port.
-    pub(crate) fn find_encapsulated(&self, path: (IpAddr, IpAddr), port: u16) -> Option<u32> {
-        let slots = self.leaving.to_port(self.hash.of(&path), Some(port));
-        self.first_on_path(slots, path)
-    }
-
-    fn first_on_path(&self, mut slots: impl Iterator<Item = u32>, path: (IpAddr, IpAddr)) -> Option<u32> {
+        let mut slots = self.leaving.named(self.hash.of(&path), port, name);
         slots.find(|&slot| self.out.slot(slot).is_some_and(|sa| sa.path() == path))
     }
 

@@ -117,7 +117,7 @@ impl Batch {
 impl Step {
     pub(crate) const NEW: Self = Self {
         chain: None,
-        header: Inner::DUMMY,
+        header: Inner::NONE,
         fragment_to: None,
         to_seal: None,
         verdict: Outbound::Drop(DropReason::CryptoFailed),

@@ -4,6 +4,7 @@
 
 use crate::ah::AhKey;
 use crate::esp::EspKey;
+use crate::nat::OriginalAddrs;
 use casemate_crypto::{KeyError, Providers};
 use casemate_sa::{Mode, SaParams, Transform};
 
@@ -15,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) mode: Mode,
     pub(crate) esn: bool,
+    /// The addresses in the checksums of what it opens, if a NAT changed them. Transport mode only.
+    pub(crate) original_addrs: Option<OriginalAddrs>,
 }
 
 /// The protocol's half.
@@ -31,6 +34,8 @@ impl Shared {
             }
             Transform::Ah { suite, integ } => Engine::Ah(AhKey::new(*suite, integ, providers)?),
         };
-        Ok(Self { engine, mode: params.mode, esn: params.esn })
+        let original = params.original_addrs.filter(|_| params.mode == Mode::Transport);
+        let original_addrs = original.map(OriginalAddrs::new);
+        Ok(Self { engine, mode: params.mode, esn: params.esn, original_addrs })
     }
 }

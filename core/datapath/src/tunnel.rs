@@ -14,7 +14,7 @@ use core::net::IpAddr;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inner {
     pub(crate) version: IpVersion,
-    tos: u8,
+    pub(crate) tos: u8,
     /// Whether its source forbids routers to cut it. No IPv6 source lets them (RFC 8200 section 5).
     pub(crate) df: bool,
 }
@@ -27,8 +27,8 @@ impl From<&Overview> for Inner {
 }
 
 impl Inner {
-    /// What the outer header of a dummy packet is made from: nothing is inside.
-    pub(crate) const DUMMY: Self = Self { version: IpVersion::V4, tos: 0, df: false };
+    /// Of no packet, until one is looked at.
+    pub(crate) const NONE: Self = Self { version: IpVersion::V4, tos: 0, df: false };
 
     /// Reads the header of the packet at the start of `bytes`.
     #[inline]
@@ -70,6 +70,18 @@ pub(crate) struct Outer {
 enum Ends {
     V4(core::net::Ipv4Addr, core::net::Ipv4Addr),
     V6(core::net::Ipv6Addr, core::net::Ipv6Addr),
+}
+
+/// What differs in the headers of packets of an SA beside length and identification.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields {
+    pub(crate) tos: u8,
+    /// Of IPv4 alone.
+    pub(crate) df: bool,
+    /// TTL or hop limit.
+    pub(crate) ttl: u8,
+    /// Of IPv6 alone.
+    pub(crate) flow_label: u32,
 }
 
 /// The two addresses of an SA are of different IP versions.
@@ -114,12 +126,23 @@ impl Outer {
         whole: bool,
         ident: u16,
     ) -> Result<(), DropReason> {
+        let (tos, df, ttl) = (self.tos(inner), !whole && self.df(inner), self.choice.ttl);
+        self.push_fields(packet, protocol, Fields { tos, df, ttl, flow_label: 0 }, ident)
+    }
+
+    /// Puts a header with these fields in front of a payload of `protocol`.
+    #[inline]
+    pub(crate) fn push_fields(
+        &self,
+        packet: &mut Packet<'_>,
+        protocol: u8,
+        fields: Fields,
+        ident: u16,
+    ) -> Result<(), DropReason> {
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        let tos = self.tos(inner);
+        let Fields { tos, df, ttl, flow_label } = fields;
         match self.ends {
             Ends::V4(src, dst) => {
-                let df = !whole && self.df(inner);
-                let ttl = self.choice.ttl;
                 // Never 0: raw sockets take that for "choose one" (Linux, BSD), and AH covers it.
                 let ident = ident.max(1);
                 let header = Ipv4Header { tos, ident, df, ttl, protocol, src, dst, payload_len };
@@ -128,8 +151,8 @@ impl Outer {
             Ends::V6(src, dst) => {
                 let header = Ipv6Header {
                     traffic_class: tos,
-                    flow_label: 0,
-                    hop_limit: self.choice.ttl,
+                    flow_label,
+                    hop_limit: ttl,
                     next_header: protocol,
                     src,
                     dst,

@@ -1,6 +1,7 @@
 //! What became of a packet.
 
 use crate::DropReason;
+use crate::admission::Via;
 use crate::sad::SaId;
 
 /// The verdict on an outgoing packet; the packet's buffer was changed to match.
@@ -34,8 +35,14 @@ pub struct Sealed {
 pub enum Inbound {
     /// Policy admits it: the buffer holds the IP packet to deliver.
     Deliver(Admitted),
-    /// A fragment: reassemble first and offer the whole datagram. Unchanged.
+    /// A fragment of ESP, AH or UDP, or one in clear whose policy looks at ports: reassemble first and offer
+    /// the whole datagram. Unchanged.
     Reassemble,
+    /// A fragment that these SAs delivered and whose policy wants the whole datagram: reassemble it with
+    /// others that came through the same SAs, and offer that to
+    /// [`Datapath::admit_reassembled`](crate::Datapath::admit_reassembled). The buffer holds the opened
+    /// fragment.
+    ReassembleOpened(Via),
     /// Rightly nothing to deliver: a NAT keepalive, a dummy packet, or news for the data path itself.
     Consumed(Consumed),
     /// For IKE: the UDP payload starts at this offset, non-ESP marker passed over. Unchanged.

@@ -165,13 +165,13 @@ impl Credentials for ConnectionKeys {
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
-        self.judge(connection, shown, providers).map_err(|why| {
-            self.refusal.set(Some(why));
-            NotTrusted
-        })
+        let judged = self.judge(connection, shown, providers);
+        // Why another connection did not take the peer is of no interest once one does.
+        self.refusal.set(judged.as_ref().err().copied());
+        judged.map_err(|_| NotTrusted)
     }
 
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 

@@ -119,7 +119,7 @@ impl Endpoint {
             self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Unconfigured, env));
         }
         for (connection, child) in fresh {
-            self.initiate_or_tell(&connection, &child, means);
+            self.with_ike(means, |ike, env| ike.start(&connection, &child, env));
         }
         self.serve(means);
         Ok(())
@@ -165,14 +165,6 @@ impl Endpoint {
         let begun = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
         self.serve(means);
         begun
-    }
-
-    fn initiate_or_tell(&mut self, connection: &Arc<Connection>, child: &Arc<Child>, means: &mut Means<'_>) {
-        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), None, env));
-        if let Err(error) = begun {
-            let connection = connection.clone();
-            self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
-        }
     }
 
     /// Closes an IKE SA with everything in it; `false` if it is gone.
@@ -355,7 +347,12 @@ impl Endpoint {
     }
 
     fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
-        let mut host = DatapathHost { datapath: &self.datapath, spis: &mut self.spis, routes: means.routes };
+        let mut host = DatapathHost {
+            datapath: &self.datapath,
+            spis: &mut self.spis,
+            routes: means.routes,
+            children: &self.children,
+        };
         let mut env = Env {
             now: means.now,
             unix_time: means.unix_time,

@@ -1,8 +1,9 @@
 //! The data path as IKE sees it.
 
+use crate::children::Children;
 use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, SaId};
-use casemate_ike::Host;
+use casemate_ike::{ChildId, Host, Path, Traffic};
 use casemate_sa::{Instant, Spi};
 use casemate_tables::Table;
 use core::net::IpAddr;
@@ -64,6 +65,7 @@ pub(crate) struct DatapathHost<'h> {
     pub(crate) datapath: &'h Datapath,
     pub(crate) spis: &'h mut Spis,
     pub(crate) routes: &'h dyn Routes,
+    pub(crate) children: &'h Children,
 }
 
 impl Host for DatapathHost<'_> {
@@ -81,5 +83,15 @@ impl Host for DatapathHost<'_> {
 
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         self.routes.source_for(remote)
+    }
+
+    fn allows_transport(
+        &self,
+        path: Path,
+        local: &[Traffic],
+        remote: &[Traffic],
+        is_ignored: &dyn Fn(ChildId) -> bool,
+    ) -> bool {
+        !self.children.is_carried_for_another(path, (local, remote), is_ignored)
     }
 }

@@ -22,6 +22,7 @@ mod housekeeping;
 mod manual;
 mod names;
 mod notice;
+pub mod path;
 mod policy;
 mod reqids;
 mod traps;

@@ -5,11 +5,13 @@ mod signature;
 
 use crate::config::{Connection, Identity, RemoteMethod};
 use crate::negotiate::IkeSuite;
+use crate::peers::Pair;
 use crate::{Env, StateFault};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, WriteError, Writer};
+use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
 pub(crate) use own::OwnSide;
@@ -19,12 +21,18 @@ pub(crate) use signature::{OwnSignature, announced_hashes};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
     id: Arc<Identity>,
+    pair: Pair,
 }
 
 impl PeerAuthenticated {
     /// Who it is.
     pub(crate) const fn id(&self) -> &Arc<Identity> {
         &self.id
+    }
+
+    /// It and we, as tables find the two.
+    pub(crate) const fn pair(&self) -> &Pair {
+        &self.pair
     }
 }
 
@@ -97,6 +105,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) id: &'a Identity,
     pub(crate) auth: Auth<'a>,
     pub(crate) certs: &'a [Cert<'a>],
+    /// Where it says so.
+    pub(crate) remote: IpAddr,
 }
 
 /// Judges a peer's proof, as its connection demands it.
@@ -122,5 +132,6 @@ pub(crate) fn verify(
         _ if by_signature => signature::verify(claim, octets, connection, env)?,
         _ => return Err(StateFault::AuthMethod),
     }
-    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()) })
+    let pair = Pair::new(own_id, claim.id, claim.remote);
+    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()), pair })
 }

@@ -60,8 +60,8 @@ pub trait Credentials {
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted>;
 
-    /// Whether a connection takes signatures of this kind from its peers.
-    fn takes(&self, connection: &Connection, alg: SignatureAlg) -> bool;
+    /// Whether a connection takes such a signature in IKE_AUTH from this peer, whose certificates were taken before.
+    fn takes(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool;
 
     /// The signatures that we make on a connection, the preferred ones first; empty is whatever suits.
     fn makes(&self, connection: &Connection) -> &[SignatureAlg];
@@ -120,7 +120,7 @@ impl Credentials for SharedKeys {
         Err(NotTrusted)
     }
 
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         false
     }
 

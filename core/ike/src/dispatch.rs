@@ -2,6 +2,7 @@
 
 use crate::farewell::Request;
 use crate::message::{Content, Kind, header, plain};
+use crate::registry::source_of;
 use crate::sa::{Arrived, Cx, Incoming, InitRefusal, Meta, Role, State, init_reply, read};
 use crate::{Env, Ike, IkeSaId, Path, PeerFault, StateFault};
 use casemate_wire::ike::{Answer, ExchangeType, Fault, Header, IkeSpi, Message, Notify, NotifyType};
@@ -99,7 +100,8 @@ fn first_request(
     }
     let (shared, sas) = ike.parts();
     let known = sas.half_open(request.spi_i, path.remote);
-    let (all, half_open) = sas.counts();
+    let (current, (_, half_open)) = (sas.current(), sas.counts());
+    let from_source = sas.half_open_from(source_of(path.remote.ip()));
     let mut cx = Cx { env, shared };
     if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
         // RFC 7296 section 2.1: the same request has the same answer.
@@ -113,12 +115,16 @@ fn first_request(
     if half_open >= cx.shared.settings.half_open {
         return Err(StateFault::HalfOpenLimit.into());
     }
-    if all >= cx.shared.settings.ike_sas {
+    if from_source >= cx.shared.settings.half_open_per_source {
+        return Err(StateFault::SourceLimit.into());
+    }
+    if current >= cx.shared.settings.ike_sas {
         return Err(StateFault::SaLimit.into());
     }
     // Cookies come before the table is full: a flood of strangers must not keep others out.
     let settings = &cx.shared.settings;
-    let needs_cookie = half_open >= settings.cookie_threshold.min(settings.half_open / 2);
+    let needs_cookie = half_open >= settings.cookie_threshold.min(settings.half_open / 2)
+        || from_source >= settings.half_open_per_source / 2;
     let replied =
         Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
     let replied = replied
@@ -127,6 +133,7 @@ fn first_request(
     match replied {
         Ok(sa) => {
             sas.insert(sa);
+            ike.make_room(env);
             Ok(())
         }
         Err(refusal) => refuse_first(request, refusal, path, &mut cx),
@@ -178,6 +185,16 @@ fn first_response(
     Ok(())
 }
 
+/// When both sides rekey an IKE SA, the peer's successor is provisional until our own exchange ends. A request on it proves that the
+/// peer, which knows both results, has chosen it: the Child SAs move there before the request is processed.
+fn concede(ike: &mut Ike, id: IkeSaId, request: Option<&Content<'_>>, env: &mut Env<'_>) {
+    let (_, sas) = ike.parts();
+    let old = request.and_then(|request| sas.get(id)?.conceding(request));
+    if let Some(old) = old {
+        ike.with(old, env, |sa, cx| sa.concede(id, cx));
+    }
+}
+
 fn protected(
     ike: &mut Ike,
     id: IkeSaId,
@@ -195,6 +212,7 @@ fn protected(
     let Arrived::Whole { first, payloads } = arrived else { return Ok(()) };
     let meta = Meta { exchange: header.exchange, path };
     let content = read(first, &payloads);
+    concede(ike, id, content.as_ref().ok().filter(|_| !header.flags.response), env);
     let message = content.map(|content| Incoming { exchange: header.exchange, content, path });
     ike.with(id, env, |sa, cx| {
         if header.flags.response {

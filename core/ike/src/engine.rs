@@ -1,5 +1,7 @@
 //! The engine: every IKE SA of a host, found by SPI, served by messages, commands and time.
 
+mod reauthenticate;
+
 use crate::child::Wish;
 use crate::config::{Child, Connection, Pool};
 use crate::cookie::CookieJar;
@@ -8,10 +10,11 @@ use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
 use crate::registry::Registry;
-use crate::sa::{Cx, Effect, IkeSa, InitSent, Shared, State, Task};
+use crate::restarts::{Restart, Restarts};
+use crate::sa::{Cx, Effect, Head, IkeSa, InitSent, Shared, State, Task, retry_at};
 use crate::{
     ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
-    StateFault, Traffic, Transmit, Unconfigured,
+    Traffic, Transmit, Unconfigured,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -54,6 +57,7 @@ impl Ike {
             cookies: CookieJar::default(),
             transmits: VecDeque::new(),
             farewells: Farewells::default(),
+            restarts: Restarts::default(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
             peers: Peers::default(),
@@ -87,6 +91,7 @@ impl Ike {
             }
         }
         self.sas.connect_anew();
+        self.shared.restarts.reconfigure(&connections);
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
         gone
@@ -119,26 +124,42 @@ impl Ike {
                 Ok(())
             }
             (Some(_), None) => Ok(()),
-            (None, wish) => self.begin(connection, wish.into_iter().collect(), env),
+            (None, wish) => {
+                let most = self.shared.settings.ike_sas;
+                self.begin(connection, wish.into_iter().collect(), most, env).map(|_| ())
+            }
         }
     }
 
+    /// Sets up a Child SA as [`initiate`](Self::initiate) does. If it cannot be begun now, [`Event::NotBegun`] says why, and it is tried
+    /// again later if the connection's `keying_tries` allow that.
+    pub fn start(&mut self, connection: &Arc<Connection>, child: &Arc<Child>, env: &mut Env<'_>) {
+        if let Err(error) = self.initiate(connection, Some(child), None, env) {
+            let (connection, children) = (connection.clone(), vec![child.clone()]);
+            self.not_begun(Restart { connection, children, at: env.now, attempts: 0 }, error, env);
+        }
+    }
+
+    /// Begins an IKE SA if there are fewer than `most`.
     fn begin(
         &mut self,
         connection: &Arc<Connection>,
         wishes: Vec<Wish>,
+        most: usize,
         env: &mut Env<'_>,
-    ) -> Result<(), NotBegun> {
-        if self.sas.counts().0 >= self.shared.settings.ike_sas {
+    ) -> Result<IkeSaId, NotBegun> {
+        if self.sas.current() >= most {
             return Err(NotBegun::Full);
         }
         let path = self.path_of(connection, env.host)?;
         let mut cx = Cx { env, shared: &mut self.shared };
         let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
         let sa = begun.map_err(|_| NotBegun::Provider)?;
+        let id = sa.head.id;
         self.sas.insert(sa);
+        self.make_room(env);
         self.settle(env);
-        Ok(())
+        Ok(id)
     }
 
     fn path_of(&self, connection: &Connection, host: &dyn Host) -> Result<Path, NotBegun> {
@@ -181,7 +202,7 @@ impl Ike {
 
     /// When [`tick`](Self::tick) is to be called.
     pub fn due(&self) -> Option<Instant> {
-        self.sas.due()
+        self.sas.due().into_iter().chain(self.shared.restarts.due()).min()
     }
 
     /// Does what is due.
@@ -189,6 +210,11 @@ impl Ike {
         let due: Vec<IkeSaId> = self.sas.all_due(env.now).collect();
         for id in due {
             self.with(id, env, IkeSa::on_time);
+        }
+        // What fails again is due later.
+        while let Some(restart) = self.shared.restarts.take_due(env.now) {
+            self.begin_again(restart, env);
+            self.settle(env);
         }
     }
 
@@ -256,6 +282,7 @@ impl Ike {
                 let id = sa.head.id;
                 self.sas.insert(*sa);
                 self.act(id, env, IkeSa::proceed);
+                self.make_room(env);
             }
             Effect::Adopt(id, heritage) => {
                 self.shared.own(&heritage.children, id);
@@ -272,30 +299,74 @@ impl Ike {
             Effect::Redundant(id) => {
                 self.act(id, env, IkeSa::await_end);
             }
+            Effect::Forget(id) if self.sas.get(id).is_some_and(IkeSa::is_replaced) => {
+                self.act(id, env, |sa, cx| sa.drop_silently(Down::Replaced, cx));
+            }
+            Effect::Forget(_) => {}
+            Effect::RivalGone(id, rival) => {
+                self.act(id, env, |sa, _| sa.forget_rival(rival));
+            }
             Effect::Close { ike, why, tell } => {
                 self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
             }
-            Effect::Begin(connection, children) => self.begin_again(connection, children, env),
+            Effect::Evict(id) => {
+                let why = Down::NotUnique;
+                self.act(id, env, |sa, cx| sa.end(why, cx).drop_silently(why, cx));
+            }
+            Effect::Begin(restart) if restart.at <= env.now => self.begin_again(restart, env),
+            Effect::Begin(restart) => self.shared.restarts.add(restart),
+            Effect::Reauthenticate(id) => self.reauthenticate(id, env),
+            Effect::Reauthenticated(origin) => self.end_origin(origin, env),
+        }
+    }
+
+    /// Closes IKE SAs that others have replaced until there are no more than there may be.
+    pub(crate) fn make_room(&mut self, env: &mut Env<'_>) {
+        let most = self.shared.settings.ike_sas_with_replaced();
+        while self.sas.counts().0 > most
+            && let Some(oldest) = self.sas.oldest_replaced()
+        {
+            self.act(oldest, env, |sa, cx| sa.drop_silently(Down::Replaced, cx));
         }
     }
 
     /// Sets up what ended, unless another IKE SA of the connection has it: with two of them, whose peer begins anew as well,
     /// there would soon be four, or each would take the other's place for ever. What is no longer configured is left.
-    fn begin_again(&mut self, connection: Arc<Connection>, children: Vec<Arc<Child>>, env: &mut Env<'_>) {
+    fn begin_again(&mut self, restart: Restart, env: &mut Env<'_>) {
+        let Restart { connection, children, attempts, .. } = restart;
         if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
         }
         let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
-        let missing = children.into_iter().filter(|child| !others().any(|sa| sa.has(child)));
-        let wishes: Vec<Wish> = missing.map(|child| Wish::new(child, None)).collect();
+        let missing = children.iter().filter(|child| !others().any(|sa| sa.has(child)));
+        let wishes: Vec<Wish> = missing.map(|child| Wish::new(child.clone(), None)).collect();
         let other = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
         if let Some(other) = other {
             for wish in wishes {
                 self.act(other, env, |sa, cx| sa.wish(wish, cx));
             }
-        } else if let Err(error) = self.begin(&connection, wishes, env) {
-            self.shared.faults.count(StateFault::Provider.into());
-            self.shared.events.push_back(Event::NotBegun { connection, error });
+            return;
+        }
+        match self.begin(&connection, wishes, self.shared.settings.ike_sas, env) {
+            Ok(id) => self.head_of(id, |head| head.attempts = attempts),
+            Err(error) => self.not_begun(Restart { connection, children, ..restart }, error, env),
+        }
+    }
+
+    fn head_of(&mut self, id: IkeSaId, change: impl FnOnce(&mut Head)) {
+        if let Some(sa) = self.sas.get_mut(id) {
+            change(&mut sa.head);
+        }
+    }
+
+    /// A connection could not be begun: another attempt follows if the connection wants one. There is none without an address.
+    fn not_begun(&mut self, restart: Restart, error: NotBegun, env: &mut Env<'_>) {
+        let Restart { connection, attempts, .. } = &restart;
+        let attempts = attempts.saturating_add(1);
+        self.shared.events.push_back(Event::NotBegun { connection: connection.clone(), error });
+        if error != NotBegun::NoRemoteAddress && connection.tries_again_after(attempts.into()) {
+            let at = retry_at(attempts, &mut Cx { env, shared: &mut self.shared });
+            self.shared.restarts.add(Restart { at, attempts, ..restart });
         }
     }
 

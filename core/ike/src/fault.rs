@@ -85,6 +85,10 @@ state_faults! {
     TooManyRetries = "too-many-retries", Answer::Silence, "RFC 7296 section 2.6";
     /// As many half-open SAs as there may be.
     HalfOpenLimit = "half-open-limit", Answer::Silence, "RFC 7296 section 2.6";
+    /// As many half-open SAs from one address or prefix as there may be.
+    SourceLimit = "source-limit", Answer::Silence, "RFC 7296 section 2.6";
+    /// As many IKE SAs between the same two identities as there may be: the oldest is closed.
+    PeerLimit = "peer-limit", FAILED, "none: a limit of this implementation";
     /// As many IKE SAs as there may be.
     SaLimit = "sa-limit", Answer::Silence, "none: a limit of this implementation";
     /// As many Child SAs in one IKE SA as there may be.

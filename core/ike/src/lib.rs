@@ -33,6 +33,7 @@ mod negotiate;
 mod peers;
 mod pool;
 mod registry;
+mod restarts;
 mod sa;
 mod settings;
 mod sk;

@@ -18,6 +18,10 @@ pub(crate) struct Registry {
     by_spi: Table<u64, IkeSaId>,
     /// Half-open ones that peers began, by [`asking`]: for requests that come again.
     half_open: Names,
+    /// How many of them there are from each source, by [`source_of`].
+    sources: Table<u128, usize>,
+    /// Those that others have replaced, by their names: the oldest first.
+    replaced: Index,
     /// By the connection, as it lies in memory, and in this order: connection, IKE SA. Without half-open ones.
     by_connection: Index,
     /// When each has something to do, in this order: time, IKE SA.
@@ -29,7 +33,8 @@ pub(crate) struct Registry {
 
 /// What the tables say of an IKE SA that was taken out.
 pub(crate) struct Before {
-    half_open: Option<Asking>,
+    own_spi: IkeSpi,
+    half_open: Option<(Asking, u128)>,
     connected: Option<Words>,
 }
 
@@ -40,6 +45,8 @@ impl Registry {
             sas: Table::default(),
             by_spi: Table::default(),
             half_open: Names::new(),
+            sources: Table::default(),
+            replaced: Index::new(),
             by_connection: Index::new(),
             timers: Index::new(),
             scheduled: Table::default(),
@@ -53,6 +60,9 @@ impl Registry {
         self.by_spi.insert(sa.head.own_spi().0, id);
         if sa.is_half_open() {
             self.half_open.insert(&asking(sa.head.path.remote, sa.head.spi_i), [id.0, 0]);
+            let source = source_of(sa.head.path.remote.ip());
+            let known = self.sources.get(source).copied().unwrap_or(0);
+            self.sources.insert(source, known.saturating_add(1));
         }
         connected(&sa).map(|entry| self.by_connection.insert(entry));
         self.schedule(&sa);
@@ -63,21 +73,36 @@ impl Registry {
     /// each of the things that an IKE SA can do.
     pub(crate) fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, Before)> {
         let sa = *self.sas.remove(id)?;
-        let half_open = sa.is_half_open().then_some(asking(sa.head.path.remote, sa.head.spi_i));
+        let remote = sa.head.path.remote;
+        let half_open = sa.is_half_open().then(|| (asking(remote, sa.head.spi_i), source_of(remote.ip())));
         let connected = connected(&sa);
-        Some((sa, Before { half_open, connected }))
+        let own_spi = sa.head.own_spi();
+        Some((sa, Before { own_spi, half_open, connected }))
     }
 
     /// Puts an IKE SA back, and in order what is known of it. One that is closed is forgotten: it comes back, with the reason.
     pub(crate) fn put_back(&mut self, sa: IkeSa, before: Before) -> Option<(IkeSa, Down)> {
-        if let Some(asking) = before.half_open.filter(|_| !sa.is_half_open()) {
+        if let Some((asking, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&asking, [sa.head.id.0, 0]);
+            match self.half_open_from(source).saturating_sub(1) {
+                0 => drop(self.sources.remove(source)),
+                left => drop(self.sources.insert(source, left)),
+            }
+        }
+        let own_spi = sa.head.own_spi();
+        if own_spi != before.own_spi {
+            self.by_spi.remove(before.own_spi.0);
+            self.by_spi.insert(own_spi.0, sa.head.id);
         }
         let is_connected = connected(&sa);
         if let Some(known) = before.connected.filter(|_| is_connected != before.connected) {
             self.by_connection.remove(known);
         }
         is_connected.map(|entry| self.by_connection.insert(entry));
+        match sa.is_replaced() {
+            true => self.replaced.insert([sa.head.id.0, 0, 0]),
+            false => self.replaced.remove([sa.head.id.0, 0, 0]),
+        };
         if let State::Closed(why) = sa.state {
             self.by_spi.remove(sa.head.own_spi().0);
             self.unschedule(sa.head.id);
@@ -134,6 +159,21 @@ impl Registry {
         self.half_open.of(&asking(remote, spi)).next().map(|[id, _]| IkeSaId(id))
     }
 
+    /// How many half-open IKE SAs peers began from a source.
+    pub(crate) fn half_open_from(&self, source: u128) -> usize {
+        self.sources.get(source).copied().unwrap_or(0)
+    }
+
+    /// How many there are that no other has replaced.
+    pub(crate) fn current(&self) -> usize {
+        self.sas.len().saturating_sub(self.replaced.len())
+    }
+
+    /// The oldest IKE SA that another has replaced.
+    pub(crate) fn oldest_replaced(&self) -> Option<IkeSaId> {
+        self.replaced.first().map(|[id, ..]| IkeSaId(id))
+    }
+
     /// Those of a connection that may be asked for Child SAs, the oldest first.
     pub(crate) fn of_connection(&self, connection: &Arc<Connection>) -> impl Iterator<Item = &IkeSa> {
         let ids = self.by_connection.with(place_of(connection));
@@ -174,6 +214,15 @@ fn place_of(connection: &Arc<Connection>) -> u64 {
 
 const fn timer(at: Instant, id: IkeSaId) -> Words {
     [at.as_micros(), id.0, 0]
+}
+
+/// The source that shares a quota with others: an IPv4 address, or the /64 prefix of an IPv6 address, because one host has a whole prefix.
+pub(crate) fn source_of(addr: IpAddr) -> u128 {
+    match addr {
+        // No IPv6 prefix has the bits of a mapped address: it would have to have bits behind the first 64.
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(addr) => addr.to_bits() >> 64 << 64,
+    }
 }
 
 /// The peer's address, port and SPI.

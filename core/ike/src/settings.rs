@@ -5,10 +5,18 @@ use core::time::Duration;
 /// Bounds of an IKE engine (contract: bounded everywhere), and its timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA.
+    /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA. IKE SAs that others have replaced may exist beside them for a
+    /// while: an eighth of this number, at least one. When there are more, the oldest of them is closed.
     pub ike_sas: usize,
+    /// IKE SAs between the same two identities, those included that others have replaced; a further one takes the place of
+    /// the oldest, which is closed. Connections whose
+    /// `unique` is `Never` have no such limit, because many peers may share an identity there.
+    pub ike_sas_per_peer: usize,
     /// Half-open IKE SAs that peers began. Each costs about 3 KiB and one key exchange.
     pub half_open: usize,
+    /// Half-open IKE SAs that peers began from one IPv4 address or one IPv6 /64 prefix; further requests from there are dropped. From half
+    /// of them on, a peer must show a cookie, so that nobody uses up the share of another. Each address or prefix costs about 100 bytes.
+    pub half_open_per_source: usize,
     /// Half-open IKE SAs from which on a peer must show a cookie first (RFC 7296 section 2.6). From half of `half_open` on it must in any
     /// case.
     pub cookie_threshold: usize,
@@ -49,7 +57,9 @@ impl Settings {
     /// For a gateway on a server.
     pub const SERVER: Self = Self {
         ike_sas: 65_536,
+        ike_sas_per_peer: 64,
         half_open: 4_096,
+        half_open_per_source: 64,
         cookie_threshold: 64,
         children: 64,
         message_bytes: 65_000,
@@ -70,13 +80,22 @@ impl Settings {
     /// For a device with tens of kilobytes to spare and a few peers.
     pub const DEVICE: Self = Self {
         ike_sas: 8,
+        ike_sas_per_peer: 4,
         half_open: 4,
+        half_open_per_source: 2,
         cookie_threshold: 2,
         children: 4,
         message_bytes: 4_096,
         stranger_bytes: 4_096,
         ..Self::SERVER
     };
+}
+
+impl Settings {
+    /// How many IKE SAs there may be, with those that others have replaced.
+    pub(crate) fn ike_sas_with_replaced(&self) -> usize {
+        self.ike_sas.saturating_add(self.ike_sas.div_ceil(8))
+    }
 }
 
 impl Retransmission {

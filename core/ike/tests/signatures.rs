@@ -89,7 +89,7 @@ impl Credentials for Keys {
         if shown.chain == [self.trusted.spki()] { Ok(self.trusted.clone()) } else { Err(NotTrusted) }
     }
 
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 

@@ -1,11 +1,14 @@
 //! Distinguished names: when two are the same, and patterns of them (RFC 5280 section 7.1).
 //!
-//! Strings are compared as RFC 4518 asks in practice: without regard to case, spaces around them left out, several spaces like one,
-//! and whatever string type holds the characters. Unicode normalisation is not done; names that differ in it are different.
+//! Strings are prepared as RFC 4518 section 2 asks, and then compared: the string type does not matter, letters are folded, spaces around a
+//! value are left out, several spaces count as one, and characters that have no width are left out. The order of relative distinguished
+//! names matters; the order of the attributes within one does not. Unicode normalisation is not done; names that differ in it are different.
+//! A value that is no string, or holds a character that RFC 4518 section 2.4 prohibits, is compared byte for byte.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use casemate_crypto::der::{Malformed, OID, Reader, SEQUENCE, Value};
+use casemate_crypto::der::{Malformed, OID, Reader, SEQUENCE, Value, write};
 
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0C;
@@ -76,6 +79,45 @@ pub(crate) fn is_within(name: &[u8], base: &[u8]) -> Result<bool, Malformed> {
     same_parts(name, base, |_, base| base.is_none())
 }
 
+/// The attributes of a relative distinguished name as they are compared: sorted, because a SET has no order.
+type Folded<'a> = Vec<(&'a [u8], Cow<'a, [u8]>)>;
+
+fn folded<'a>(attributes: &[Attribute<'a>]) -> Folded<'a> {
+    let value = |value: Value<'a>| match text(value) {
+        Some(text) => Cow::Owned(write(UTF8_STRING, &[prepared(&text).as_bytes()])),
+        None => Cow::Borrowed(value.whole),
+    };
+    let mut folded: Folded<'a> = attributes.iter().map(|one| (one.oid, value(one.value))).collect();
+    folded.sort_unstable();
+    folded
+}
+
+/// The form that all Names have in common which [`same_dn`] calls the same, for tables that find a Name by its bytes. `None` if the Name is
+/// malformed. It is for comparing only: what a peer gets is the Name as it is.
+pub fn canonical_dn(name: &[u8]) -> Option<Vec<u8>> {
+    let mut rdns = Rdns::of(name).ok()?;
+    let mut canonical = Vec::new();
+    while let Some(attributes) = rdns.next().ok()? {
+        let attribute =
+            |(oid, value): &(&[u8], Cow<'_, [u8]>)| write(SEQUENCE, &[&write(OID, &[oid]), value]);
+        let set: Vec<u8> = folded(&attributes).iter().flat_map(attribute).collect();
+        canonical.extend(write(SET, &[&set]));
+    }
+    Some(write(SEQUENCE, &[&canonical]))
+}
+
+/// The content of each attribute's OBJECT IDENTIFIER with its value, in order, for showing a Name to people. `None` if the Name is malformed,
+/// a value is no string, or a relative distinguished name has several attributes.
+pub fn dn_parts(name: &[u8]) -> Option<Vec<(&[u8], String)>> {
+    let mut rdns = Rdns::of(name).ok()?;
+    let mut parts = Vec::new();
+    while let Some(attributes) = rdns.next().ok()? {
+        let [one] = attributes.as_slice() else { return None };
+        parts.push((one.oid, text(one.value)?));
+    }
+    Some(parts)
+}
+
 type Part<'p, 'a> = Option<&'p [Attribute<'a>]>;
 
 /// Compares part by part. Where one of them ends, `ends` decides. Stops at the first difference, so that a long name of a stranger costs no
@@ -84,26 +126,25 @@ fn same_parts(a: &[u8], b: &[u8], ends: fn(Part<'_, '_>, Part<'_, '_>) -> bool) 
     let (mut a, mut b) = (Rdns::of(a)?, Rdns::of(b)?);
     loop {
         match (a.next()?, b.next()?) {
-            (Some(a), Some(b)) if same_rdn(&a, &b) => {}
+            (Some(a), Some(b)) if a == b || folded(&a) == folded(&b) => {}
             (Some(_), Some(_)) => return Ok(false),
             (a, b) => return Ok(ends(a.as_deref(), b.as_deref())),
         }
     }
 }
 
-fn same_rdn(a: &[Attribute<'_>], b: &[Attribute<'_>]) -> bool {
-    let has = |set: &[Attribute<'_>], one: &Attribute<'_>| set.iter().any(|other| same_attribute(one, other));
-    a.len() == b.len() && a.iter().all(|one| has(b, one)) && b.iter().all(|one| has(a, one))
-}
-
-fn same_attribute(a: &Attribute<'_>, b: &Attribute<'_>) -> bool {
-    a.oid == b.oid
-        && (a.value.whole == b.value.whole
-            || matches!((text(a.value), text(b.value)), (Some(a), Some(b)) if prepared(&a) == prepared(&b)))
-}
-
-/// The characters of a string type; `None` of any other value.
+/// The characters of a string type; `None` of any other value, and of one with a character that RFC 4518 section 2.4 prohibits.
 fn text(value: Value<'_>) -> Option<String> {
+    characters(value).filter(|text| !text.chars().any(is_prohibited))
+}
+
+/// RFC 4518 section 2.4: the replacement character, private use, and code points that are no characters.
+fn is_prohibited(char: char) -> bool {
+    let point = u32::from(char);
+    matches!(point, 0xFFFD | 0xE000..=0xF8FF | 0xF_0000.. | 0xFDD0..=0xFDEF) || point & 0xFFFE == 0xFFFE
+}
+
+fn characters(value: Value<'_>) -> Option<String> {
     match value.tag {
         UTF8_STRING | PRINTABLE_STRING | IA5_STRING => {
             core::str::from_utf8(value.content).ok().map(String::from)
@@ -124,16 +165,36 @@ fn text(value: Value<'_>) -> Option<String> {
     }
 }
 
-/// The string as it is compared.
+/// The string as it is compared (RFC 4518 sections 2.2 and 2.6.1).
 fn prepared(text: &str) -> String {
     let mut prepared = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !prepared.is_empty() {
+    let mut space = false;
+    for char in text.chars().filter(|char| !is_mapped_to_nothing(*char)) {
+        if char.is_whitespace() {
+            space = true;
+            continue;
+        }
+        if space && !prepared.is_empty() {
             prepared.push(' ');
         }
-        prepared.extend(word.chars().flat_map(char::to_lowercase));
+        space = false;
+        match char {
+            // Letters whose case folding is not their lower case.
+            '\u{df}' | '\u{1e9e}' => prepared.push_str("ss"),
+            '\u{3c2}' => prepared.push('\u{3c3}'),
+            _ => prepared.extend(char.to_lowercase()),
+        }
     }
     prepared
+}
+
+/// RFC 4518 section 2.2: control characters that are no spaces, soft hyphens, variation selectors, and what has no width.
+fn is_mapped_to_nothing(char: char) -> bool {
+    let is_control = char.is_control() && !char.is_whitespace();
+    let is_invisible = matches!(u32::from(char), 0xAD | 0x34F | 0x6DD | 0x70F | 0x1806 | 0x180B..=0x180E | 0x200B..=0x200F
+        | 0x202A..=0x202E | 0x2060..=0x2063 | 0x206A..=0x206F | 0xFE00..=0xFE0F | 0xFEFF | 0xFFF9..=0xFFFC
+        | 0x1_D173..=0x1_D17A | 0xE_0001 | 0xE_0020..=0xE_007F);
+    is_control || is_invisible
 }
 
 /// A distinguished name in which single values may be anything, as in `C=CH, O=*, CN=*` of strongSwan.
@@ -197,7 +258,6 @@ pub(crate) fn email_addresses(name: &[u8]) -> Result<Vec<&str>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_crypto::der::write;
 
     const COUNTRY: &[u8] = &[0x55, 4, 6];
     const ORGANIZATION: &[u8] = &[0x55, 4, 10];
@@ -234,6 +294,48 @@ mod tests {
         }
         let latin = name(&[(COMMON_NAME, TELETEX_STRING, &[b'Z', 0xFC])]);
         assert!(same_dn(&latin, &name(&[(COMMON_NAME, UTF8_STRING, "z\u{dc}".as_bytes())])));
+    }
+
+    #[test]
+    fn strings_are_prepared_as_rfc_4518_asks() {
+        let utf8 = |text: &str| name(&[(COMMON_NAME, UTF8_STRING, text.as_bytes())]);
+        for (one, other) in [
+            ("Straße", "STRASSE"),
+            ("ΟΔΟΣ", "οδος"),
+            ("co\u{ad}operate\u{200b}", "Cooperate"),
+            ("a\tb\u{2003}c", "a b c"),
+            ("\u{202e}moon", "moon"),
+            ("\u{1}moon", "moon"),
+            ("   ", ""),
+        ] {
+            assert!(same_dn(&utf8(one), &utf8(other)), "{one:?} {other:?}");
+        }
+        for (one, other) in [("ı", "i"), ("m\u{f6}\u{f6}n", "moon"), ("moon\u{e000}", "MOON\u{e000}")] {
+            assert!(!same_dn(&utf8(one), &utf8(other)), "{one:?} {other:?}");
+        }
+        assert!(same_dn(&utf8("moon\u{fffd}"), &utf8("moon\u{fffd}")), "the same bytes");
+        // What is no string has to be the same, with its tag.
+        let broken = |tag| name(&[(COMMON_NAME, tag, &[0xC3, 0x28])]);
+        assert!(same_dn(&broken(UTF8_STRING), &broken(UTF8_STRING)));
+        assert!(!same_dn(&broken(UTF8_STRING), &broken(IA5_STRING)));
+    }
+
+    #[test]
+    fn the_canonical_form_is_one_for_all_that_are_the_same() {
+        let one = write(
+            SEQUENCE,
+            &[&rdn(&[(COMMON_NAME, BMP_STRING, b"\0a"), (COUNTRY, PRINTABLE_STRING, b" ch ")])],
+        );
+        let other =
+            write(SEQUENCE, &[&rdn(&[(COUNTRY, UTF8_STRING, b"CH"), (COMMON_NAME, TELETEX_STRING, b"A")])]);
+        assert!(same_dn(&one, &other));
+        assert_eq!(canonical_dn(&one), canonical_dn(&other));
+        let canonical = canonical_dn(&one).unwrap();
+        assert_eq!(canonical_dn(&canonical), Some(canonical));
+        let twice = write(SEQUENCE, &[&rdn(&[(COUNTRY, UTF8_STRING, b"CH"), (COUNTRY, UTF8_STRING, b"CH")])]);
+        let once = name(&[(COUNTRY, UTF8_STRING, b"CH")]);
+        assert!(!same_dn(&once, &twice) && canonical_dn(&once) != canonical_dn(&twice));
+        assert_eq!(canonical_dn(b"junk"), None);
     }
 
     #[test]

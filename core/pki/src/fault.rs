@@ -1,7 +1,7 @@
 //! Why a certificate is not taken.
 
 use casemate_crypto::der::Malformed;
-use casemate_crypto::{IdentifierError, KeyFault, SignatureError};
+use casemate_crypto::{IdentifierError, KeyFault, KeyKind, SignatureAlg, SignatureError};
 use core::fmt;
 
 /// Why a certificate, or a path from it to a root, is not taken.
@@ -26,6 +26,17 @@ pub enum CertFault {
     Key(KeyFault),
     /// The signature algorithm is not one that is taken here.
     Algorithm(IdentifierError),
+    /// A key on the path is shorter than [`Demands`](crate::Demands) say, or of a kind that they do not name (`least` is `None`).
+    KeyNotWanted {
+        /// The key's kind.
+        kind: KeyKind,
+        /// Its length, in bits.
+        bits: u32,
+        /// The least length that is asked of this kind, in bits.
+        least: Option<u32>,
+    },
+    /// A certificate on the path is signed by an algorithm that [`Demands`](crate::Demands) do not name.
+    SchemeNotWanted(SignatureAlg),
     /// The signature of the issuer does not hold.
     Signature(SignatureError),
     /// No issuer is known, or no path leads to a root.
@@ -63,6 +74,24 @@ impl fmt::Display for CertFault {
             Self::Key(why) => return write!(f, "key of the certificate: {why}"),
             Self::Algorithm(why) => return write!(f, "signature of the certificate: {why}"),
             Self::Signature(why) => return write!(f, "signature of the certificate: {why}"),
+            Self::KeyNotWanted { kind, bits, least: Some(least) } => {
+                return write!(
+                    f,
+                    "a key in the chain is {kind} with {bits} bits, at least {least} were asked for"
+                );
+            }
+            Self::KeyNotWanted { kind, bits, least: None } => {
+                return write!(
+                    f,
+                    "a key in the chain is {kind} with {bits} bits, another kind was asked for"
+                );
+            }
+            Self::SchemeNotWanted(alg) => {
+                return write!(
+                    f,
+                    "a certificate in the chain is signed by {alg}, another algorithm was asked for"
+                );
+            }
             Self::UnknownIssuer => "no path to a trusted root",
             Self::NotCa => "the issuer is not a CA",
             Self::KeyUsage => "the key must not be used for this (key usage)",

@@ -15,6 +15,7 @@ extern crate alloc;
 mod certificate;
 mod constraints;
 mod crl;
+mod demands;
 mod dn;
 mod extension;
 mod fault;
@@ -27,7 +28,8 @@ mod revocation;
 mod store;
 mod time;
 
-pub use dn::{DnPattern, same_dn};
+pub use demands::{Demands, KeyKinds, Schemes};
+pub use dn::{DnPattern, canonical_dn, dn_parts, same_dn};
 pub use fault::CertFault;
 pub use identity::PeerName;
 pub use local::{LocalCert, LocalFault};

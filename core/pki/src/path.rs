@@ -47,6 +47,7 @@ impl VerifiedCert {
     pub fn pinned(der: &[u8], now: u64, options: &Options) -> Result<Self, CertFault> {
         let peer = Cert::parse(der)?;
         let key = PublicKey::from_spki(peer.spki, options.key_limits)?;
+        options.demands.check_key(&key)?;
         check_any(&peer, i64::try_from(now).unwrap_or(i64::MAX))?;
         check_peer(&peer)?;
         Ok(Self { der: der.to_vec(), key, issuers: Vec::new() })
@@ -101,6 +102,7 @@ impl<'a> Search<'a> {
     pub(crate) fn run(mut self, der: &[u8]) -> Result<VerifiedCert, CertFault> {
         let peer = Cert::parse(der)?;
         let key = PublicKey::from_spki(peer.spki, self.options.key_limits)?;
+        self.options.demands.check_key(&key)?;
         check_any(&peer, self.now)?;
         check_peer(&peer)?;
         let known = core::mem::replace(
@@ -167,6 +169,9 @@ impl<'a> Search<'a> {
         }
         let child = path.last().ok_or(CertFault::Empty)?;
         let key = PublicKey::from_spki(issuer.spki, self.options.key_limits)?;
+        self.options.demands.check_key(&key)?;
+        let algorithm = SignatureAlg::from_identifier(child.algorithm).map_err(CertFault::Algorithm)?;
+        self.options.demands.check_scheme(algorithm)?;
         self.check_signature(&key, child.algorithm, child.tbs, child.signature)?;
         self.check_names(issuer, path)?;
         self.check_revocation(known, issuer, &key, child)

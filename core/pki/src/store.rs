@@ -2,7 +2,7 @@
 
 use crate::certificate::Cert;
 use crate::crl::Crl;
-use crate::{CertFault, Revocation, VerifiedCert, path};
+use crate::{CertFault, Demands, Revocation, VerifiedCert, path};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, KeyLimits, Providers};
 
@@ -45,6 +45,8 @@ pub struct Options {
     pub revocation: Revocation,
     /// Which keys are too weak, in every certificate of the path.
     pub key_limits: KeyLimits,
+    /// Which keys and signatures the connection takes, in every certificate of the path.
+    pub demands: Demands,
     /// Whether certificates and CRLs may be signed over SHA-1 digests. RFC 8247 section 3.2 says no for IKE itself, and so does the default.
     pub accept_sha1: bool,
 }
@@ -52,7 +54,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (key_limits, revocation) = (KeyLimits::default(), Revocation::default());
-        Self { max_intermediates: 8, revocation, key_limits, accept_sha1: false }
+        let demands = Demands::default();
+        Self { max_intermediates: 8, revocation, key_limits, demands, accept_sha1: false }
     }
 }
 

@@ -4,11 +4,12 @@
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::der::{OID, SEQUENCE, write};
 use casemate_crypto::{
-    HashAlg, KeyLimits, PrivateKey, Provider, Providers, Rng, SignatureAlg, SignatureError, SigningKey,
+    Curve, HashAlg, KeyKind, KeyLimits, PrivateKey, Provider, Providers, Rng, SignatureAlg, SignatureError,
+    SigningKey,
 };
 use casemate_pki::{
-    CertFault, DnPattern, LocalCert, LocalFault, Options, PeerName, Revocation, StoreLimits, TrustStore,
-    VerifiedCert, pem,
+    CertFault, Demands, DnPattern, KeyKinds, LocalCert, LocalFault, Options, PeerName, Revocation, Schemes,
+    StoreLimits, TrustStore, VerifiedCert, pem,
 };
 
 const PROVIDERS: Providers<'static> = Providers(&[&AWS_LC]);
@@ -144,6 +145,49 @@ fn purposes_times_and_depth() {
         ..Options::default()
     };
     assert!(matches!(verify(&store(), data!("moon.pem"), &strong), Err(CertFault::Key(_))));
+}
+
+/// The chain is an Ed25519 key, signed with RSASSA-PSS by a key of 2048 bits, which is signed with ECDSA by one on P-256.
+#[test]
+fn keys_and_signatures_of_the_whole_chain_are_those_that_are_asked_for() {
+    use HashAlg::{Sha256, Sha384, Sha512};
+    let judged =
+        |demands| verify(&store(), data!("moon.pem"), &Options { demands, ..Options::default() }).err();
+    let keys =
+        |rsa, ecdsa, ed25519| judged(Demands { keys: Some(KeyKinds { rsa, ecdsa, ed25519 }), schemes: None });
+    assert_eq!(keys(Some(2048), Some(256), true), None);
+    let not_wanted = |kind, bits, least| Some(CertFault::KeyNotWanted { kind, bits, least });
+    assert_eq!(keys(Some(4096), Some(256), true), not_wanted(KeyKind::Rsa, 2048, Some(4096)));
+    assert_eq!(keys(None, Some(256), true), not_wanted(KeyKind::Rsa, 2048, None));
+    assert_eq!(keys(Some(2048), Some(384), true), not_wanted(KeyKind::Ec(Curve::P256), 256, Some(384)));
+    assert_eq!(keys(Some(2048), None, true), not_wanted(KeyKind::Ec(Curve::P256), 256, None));
+    assert_eq!(keys(Some(2048), Some(256), false), not_wanted(KeyKind::Ed25519, 255, None));
+    let schemes =
+        |algs: &[SignatureAlg]| judged(Demands { schemes: Some(algs.iter().copied().collect()), keys: None });
+    let found: Vec<_> = SignatureAlg::ALL
+        .into_iter()
+        .filter(|alg| schemes(&[*alg, SignatureAlg::RsaPss(Sha256), SignatureAlg::Ecdsa(Sha384)]).is_some())
+        .collect();
+    assert_eq!(found, [], "the two that the chain has are enough");
+    for (algs, missing) in [
+        (&[SignatureAlg::RsaPss(Sha256)][..], SignatureAlg::Ecdsa(Sha384)),
+        (&[SignatureAlg::RsaPkcs1(Sha256), SignatureAlg::Ecdsa(Sha384)], SignatureAlg::RsaPss(Sha256)),
+        (&[SignatureAlg::RsaPss(Sha512), SignatureAlg::Ecdsa(Sha512)], SignatureAlg::RsaPss(Sha256)),
+        (&[], SignatureAlg::RsaPss(Sha256)),
+    ] {
+        assert_eq!(schemes(algs), Some(CertFault::SchemeNotWanted(missing)), "{algs:?}");
+    }
+    // Of a certificate that the administrator names, there is only its own key.
+    let moon = cert(data!("moon.pem"));
+    let pinned = |keys| {
+        let demands = Demands { keys: Some(keys), schemes: Some(Schemes::default()) };
+        VerifiedCert::pinned(&moon, NOW, &Options { demands, ..Options::default() }).err()
+    };
+    assert_eq!(pinned(KeyKinds { ed25519: true, ..KeyKinds::default() }), None);
+    assert_eq!(
+        pinned(KeyKinds { rsa: Some(0), ..KeyKinds::default() }),
+        not_wanted(KeyKind::Ed25519, 255, None)
+    );
 }
 
 #[test]

@@ -138,6 +138,20 @@ impl Transform {
             Self::Ah { suite, .. } => suite.0.takes_nonce(),
         }
     }
+
+    /// Key and salt under which no IV may repeat, laid out as key, then salt; `None` if the IVs are not counters.
+    ///
+    /// The key stream of AES-GCM, AES-CTR and AES-GMAC depends on these bytes and the IV alone: not on the integrity key,
+    /// the ICV length or the algorithm (RFC 3686 section 2.1, RFC 4106 section 3, RFC 4543 section 3.1).
+    pub fn counter_key(&self) -> Option<&SecretBytes> {
+        if !self.iv_is_counter() {
+            return None;
+        }
+        Some(match self {
+            Self::Esp { encr, .. } if !encr.is_empty() => encr,
+            Self::Esp { integ, .. } | Self::Ah { integ, .. } => integ,
+        })
+    }
 }
 
 /// The anti-replay window of an SA that says nothing of it, in packets. RFC 4303 section 3.4.3: 64 SHOULD be the default.
@@ -158,6 +172,9 @@ pub struct SaParams {
     pub mode: Mode,
     /// UDP encapsulation; ESP only.
     pub encap: Option<UdpEncap>,
+    /// Source and destination as the peer that sends on the SA sees them, if a NAT is between (RFC 7296 section 2.23.1).
+    /// Inbound, transport mode: checksums are changed from these addresses to those of the packet (RFC 3948 section 3.1.2).
+    pub original_addrs: Option<(IpAddr, IpAddr)>,
     /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
     /// Anti-replay window in packets; 0 switches the check off.
@@ -199,6 +216,7 @@ impl SaParams {
             transform,
             mode,
             encap: None,
+            original_addrs: None,
             esn: false,
             replay_window: REPLAY_WINDOW,
             last_sent: 0,

@@ -83,6 +83,17 @@ impl Selector {
             }
     }
 
+    /// Whether the selector matches, or would with some value of what the flow hides (OPAQUE): ports, or the
+    /// protocol.
+    pub fn may_match(&self, flow: &FlowKey) -> bool {
+        let proto_fits = |shown| self.proto.is_none_or(|wanted| wanted == shown);
+        let ports_fit = |(src, dst)| self.src_port.contains(src) && self.dst_port.contains(dst);
+        flow.proto().is_none_or(proto_fits)
+            && flow.ports().is_none_or(ports_fit)
+            && self.src.contains(flow.src())
+            && self.dst.contains(flow.dst())
+    }
+
     /// Whether addresses and protocol match, ports left aside.
     pub fn matches_but_ports(&self, flow: &FlowKey) -> bool {
         self.proto.is_none_or(|proto| flow.proto() == Some(proto))

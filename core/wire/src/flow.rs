@@ -13,6 +13,7 @@ use core::{
 use crate::{
     Malformed,
     dscp::Dscp,
+    ip::ext::{FRAGMENT_LEN, Fragment as Fragmented},
     ip::{IpVersion, Ipv4, Ipv6, proto, v4, version},
 };
 
@@ -41,6 +42,8 @@ const FIRST: u64 = 1 << 43;
 const LATER: u64 = 1 << 44;
 /// Where the DSCP begins.
 const DSCP: u32 = 45;
+/// A first fragment whose later ones do not show the protocol.
+const HIDDEN_PROTO: u64 = 1 << 51;
 
 /// What one look at a packet's headers tells a gateway, so that it need not look again.
 #[derive(Debug, Clone, Copy)]
@@ -183,7 +186,11 @@ impl FlowKey {
             None => OPAQUE_PORTS,
         };
         let key = Self::pack_v6(ip.src(), ip.dst(), upper, ports, fragment);
-        Ok(key.with_dscp(Dscp::of_tos(ip.traffic_class())))
+        let Self([a, b, c, d, rest]) = key.with_dscp(Dscp::of_tos(ip.traffic_class()));
+        let is_first = |f: &Fragmented| !f.is_atomic() && f.offset == 0;
+        let upper_at = |f: &Fragmented| f.at.saturating_add(FRAGMENT_LEN);
+        let hides = chain.fragment.is_some_and(|f| is_first(&f) && upper_at(&f) != chain.last.at);
+        Ok(Self([a, b, c, d, if hides { rest | HIDDEN_PROTO } else { rest }]))
     }
 
     #[inline]
@@ -266,6 +273,19 @@ impl FlowKey {
             (_, 0) => Fragment::First,
             _ => Fragment::Later,
         }
+    }
+
+    /// What every fragment of the datagram shows, if the packet is a fragment: no ports, and no protocol if
+    /// that is OPAQUE in the later ones. Decisions on it are the same for all fragments of a datagram. A
+    /// whole packet shows everything.
+    #[must_use]
+    pub fn of_all_fragments(self) -> Self {
+        let [a, b, c, d, rest] = self.0;
+        if self.fragment() == Fragment::Whole {
+            return self;
+        }
+        let hidden = if rest & HIDDEN_PROTO == 0 { rest } else { rest & !(0xff << 32) | OPAQUE_PROTO };
+        Self([a, b, c, d, hidden & !u64::from(u32::MAX) & !HIDDEN_PROTO | OPAQUE_PORTS])
     }
 
     /// Its DSCP.

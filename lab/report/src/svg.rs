@@ -3,11 +3,13 @@
 //! What the paper measured is grey, its lines are dashed and its points are open; what this machine measured has colours that differ
 //! for the colour-blind too. The legend stands above the figure, where it hides nothing.
 
+mod layout;
 mod legend;
 mod place;
 mod shapes;
 
-use crate::figure::{Axis, Figure, Origin, Scale, Shape};
+use crate::figure::{Figure, Origin, Scale, Shape};
+use layout::{BELOW, Layout, MARGIN, TICK};
 use legend::Legend;
 use place::Place;
 use plotters::coord::Shift;
@@ -60,13 +62,15 @@ fn draw_on(root: &Area<'_>, figure: &Figure, looks: &[Look], legend: &Legend) ->
     root.fill(&WHITE)?;
     let (top, plot) = root.split_vertically(legend.height());
     legend.draw(&top)?;
+    let x = Place::of(figure, |point| point.x, &figure.x);
+    let layout = Layout::new(figure, x, place_of_values(figure));
     let mut chart = ChartBuilder::on(&plot)
-        .margin(8)
-        .margin_right(18)
-        .x_label_area_size(52)
-        .y_label_area_size(76)
-        .build_cartesian_2d(Place::of(figure, |point| point.x, &figure.x), place_of_values(figure))?;
-    draw_axes(&mut chart, figure)?;
+        .margin(MARGIN)
+        .margin_right(layout.right)
+        .x_label_area_size(BELOW)
+        .y_label_area_size(layout.beside)
+        .build_cartesian_2d(layout.x.clone(), layout.y.clone())?;
+    draw_axes(&mut chart, figure, layout.labels)?;
     shapes::draw(&mut chart, figure, looks)?;
     root.present()
 }
@@ -89,17 +93,17 @@ fn place_of_values(figure: &Figure) -> Place {
     Place::of(&with_spread, |point| point.y, &figure.y)
 }
 
-fn draw_axes(chart: &mut Chart<'_, '_>, figure: &Figure) -> Result<(), Failed> {
-    let label = |axis: &Axis, value: f64| match &axis.scale {
-        Scale::Names(names) => names.get(value.round() as usize).cloned().unwrap_or_default(),
-        Scale::Linear | Scale::Log => place::number(value),
-    };
-    let (across, upwards) = (|value: &f64| label(&figure.x, *value), |value: &f64| label(&figure.y, *value));
+fn draw_axes(chart: &mut Chart<'_, '_>, figure: &Figure, labels: (usize, usize)) -> Result<(), Failed> {
+    let across = |value: &f64| layout::label(&figure.x, *value);
+    let upwards = |value: &f64| layout::label(&figure.y, *value);
     let mut mesh = chart.configure_mesh();
-    if let Scale::Names(names) = &figure.x.scale {
-        mesh.disable_x_mesh().x_labels(names.len());
+    if matches!(figure.x.scale, Scale::Names(_)) {
+        mesh.disable_x_mesh();
     }
-    mesh.max_light_lines(0)
+    mesh.x_labels(labels.0)
+        .y_labels(labels.1)
+        .set_all_tick_mark_size(TICK)
+        .max_light_lines(0)
         .bold_line_style(RGBColor(225, 225, 225))
         .axis_style(RGBColor(120, 120, 120))
         .label_style(FONT)

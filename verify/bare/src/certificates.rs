@@ -71,7 +71,7 @@ impl Credentials for Certificates {
         }
     }
 
-    fn takes(&self, _: &Connection, _: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 

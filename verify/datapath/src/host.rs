@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{
-    Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, Sealed, TAIL_ROOM, Unmatched,
+    Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, Sealed, TAIL_ROOM, Unmatched, Via,
 };
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -133,6 +133,16 @@ impl Host {
             other => Received::Other(other),
         });
         received.collect()
+    }
+
+    /// Offers a datagram that was put together from fragments that SAs delivered.
+    pub fn admit_reassembled(&mut self, via: Via, packet: &[u8]) -> Received {
+        let mut buffer = buffer(packet);
+        let mut packet = Packet::new(&mut buffer, HEAD_ROOM, packet.len()).unwrap();
+        match self.dp.admit_reassembled(self.now, via, &mut packet) {
+            Inbound::Deliver(_) => Received::Packet(packet.data().to_vec()),
+            other => Received::Other(other),
+        }
     }
 
     /// Receives one packet, which must be dropped for this reason and counted once.

@@ -94,7 +94,8 @@ fn segments_fit_the_sa_that_will_carry_the_answers() {
     let [urgent, plain] = [EF, 0].map(|dscp| {
         let mut packet = packets::ip(b, a, 6, &segment, true);
         packet[1] = dscp << 2;
-        link.a.dp.clamp_mss(link.a.now, &mut packet, Direction::Inbound);
+        let wire = link.b.send(&packet).wire();
+        let Received::Packet(packet) = link.a.receive(&wire) else { panic!("it is admitted") };
         u16::from_be_bytes([packet[42], packet[43]])
     });
     assert!((500..660).contains(&urgent) && plain > 8_000, "{urgent} {plain}");

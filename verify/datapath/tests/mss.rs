@@ -1,9 +1,9 @@
 //! Segments of TCP connections under an SA fit the link, and not by a byte more than they must.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Policy};
-use casemate_datapath_tests::{Ends, LinkSpec, Sent, packets, suites};
+use casemate_datapath::{Direction, Role};
+use casemate_datapath_tests::{Ends, Link, LinkSpec, Received, Sent, packets, suites};
 use casemate_sa::{AddrRange, Mode, Selector};
 use casemate_wire::ip::proto;
 use core::net::IpAddr;
@@ -38,20 +38,32 @@ fn specs() -> Vec<LinkSpec> {
     ]
 }
 
+/// The MSS that a connection of `a` announces at `b`, and the other way round, when the link of `a` alone is
+/// narrow.
+fn announced_through(link: &mut Link, spec: &LinkSpec) -> (usize, usize) {
+    let (a, b) = spec.ends.inner;
+    let header = if a.is_ipv4() { 20 } else { 40 };
+    link.b.dp.set_link_mtu(65_535);
+    let open = |received| match received {
+        Received::Packet(packet) => packet,
+        other => panic!("{other:?}"),
+    };
+    let wire = link.a.send(&tcp(a, b, 0x02, 0)).wire();
+    let out = open(link.b.receive(&wire));
+    let wire = link.b.send(&tcp(b, a, 0x12, 0)).wire();
+    let back = open(link.a.receive(&wire));
+    (announced(&out, header), announced(&back, header))
+}
+
 #[test]
 fn a_full_segment_fits_and_a_longer_one_would_not() {
     for mut spec in specs() {
         spec.link_mtu = 1500;
         let (a, b) = spec.ends.inner;
-        let header = if a.is_ipv4() { 20 } else { 40 };
         let mut link = spec.build();
-        let now = link.a.now;
         // What both ends announce is lowered on its way out at one end, or on its way in.
-        let (mut out, mut back) = (tcp(a, b, 0x02, 0), tcp(b, a, 0x12, 0));
-        link.a.dp.clamp_mss(now, &mut out, Direction::Outbound);
-        link.a.dp.clamp_mss(now, &mut back, Direction::Inbound);
-        let most = announced(&out, header);
-        assert_eq!(announced(&back, header), most);
+        let (most, back) = announced_through(&mut link, &spec);
+        assert_eq!(back, most);
         assert!((1300..1460).contains(&most), "{most}");
         let mut send = |data| link.a.send(&tcp(a, b, 0x10, data));
         match send(most) {
@@ -62,26 +74,33 @@ fn a_full_segment_fits_and_a_longer_one_would_not() {
             other => panic!("{other:?}"),
         }
         assert!(matches!(send(most + 1), Sent::Reply(..)), "{most} is as much as fits");
+        // A narrower path counts, too.
+        let outermost = *link.a_out.last().unwrap();
+        link.a.dp.set_path_mtu(outermost, 1_300, link.a.now);
+        let (narrow, back) = announced_through(&mut link, &spec);
+        assert!(
+            narrow == back && narrow <= most - 200 + 16 && narrow >= most - 200 - 16,
+            "{narrow} {back} {most}"
+        );
     }
 }
 
+/// A gateway leaves alone what it bypasses. A host whose stack leaves cutting to us is told of its link.
 #[test]
-fn in_clear_the_link_alone_counts() {
+fn in_clear_the_link_counts_for_hosts_alone() {
     let mut spec = specs()[0].clone();
     spec.link_mtu = 1500;
-    let mut link = spec.build();
-    let (now, (a, _)) = (link.a.now, spec.ends.inner);
+    let (a, _) = spec.ends.inner;
     let elsewhere: IpAddr = "198.51.100.1".parse().unwrap();
-    for (direction, from, to) in [(Direction::Outbound, a, elsewhere), (Direction::Inbound, elsewhere, a)] {
-        let mut syn = tcp(from, to, 0x02, 0);
-        link.a.dp.clamp_mss(now, &mut syn, direction);
-        // What no policy names is discarded at these hosts, and then it does not matter.
-        assert_eq!(announced(&syn, 20), 9000);
-        link.a.dp.add_policy(Direction::Outbound, bypass()).unwrap();
-        link.a.dp.clamp_mss(now, &mut syn, direction);
-        assert_eq!(announced(&syn, 20), 1460);
-        let id = link.a.dp.policies(Direction::Outbound).last().unwrap().0;
-        link.a.dp.remove_policy(Direction::Outbound, id);
+    for (role, expected) in [(Role::Gateway, 9_000), (Role::Host, 1_460)] {
+        let mut host = spec.build().a;
+        host.dp.set_role(role);
+        for direction in [Direction::Outbound, Direction::Inbound] {
+            host.dp.add_policy(direction, bypass()).unwrap();
+        }
+        let Sent::Bypass(out) = host.send(&tcp(a, elsewhere, 0x02, 0)) else { panic!("bypassed") };
+        let Received::Packet(back) = host.receive(&tcp(elsewhere, a, 0x12, 0)) else { panic!("bypassed") };
+        assert_eq!((announced(&out, 20), announced(&back, 20)), (expected, expected), "{role:?}");
     }
 }
 
@@ -92,27 +111,23 @@ fn bypass() -> Policy {
 }
 
 #[test]
-fn what_is_no_syn_or_goes_nowhere_stays_as_it_is() {
+fn what_is_no_syn_stays_as_it_is() {
     let spec = &specs()[0];
     let (a, b) = spec.ends.inner;
     let mut link = spec.build();
-    let now = link.a.now;
-    let elsewhere: IpAddr = "198.51.100.1".parse().unwrap();
+    link.a.dp.set_link_mtu(1_500);
     let mut fragment = tcp(a, b, 0x02, 0);
     fragment[6] = 0x20;
-    let others = [
-        tcp(a, b, 0x10, 100),
-        tcp(a, elsewhere, 0x02, 0),
-        packets::udp(a, b, (1, 2), &[2; 40], true),
-        fragment,
-        vec![0x45; 20],
-        vec![],
-    ];
-    for other in others {
-        for direction in [Direction::Outbound, Direction::Inbound] {
-            let mut same = other.clone();
-            link.a.dp.clamp_mss(now, &mut same, direction);
-            assert_eq!(same, other);
-        }
+    // A SYN that announces nothing, one that announces little, and headers that end too early.
+    let mut silent = tcp(a, b, 0x02, 0);
+    silent[40..44].copy_from_slice(&[1; 4]);
+    let mut modest = tcp(a, b, 0x02, 0);
+    modest[42..44].copy_from_slice(&536u16.to_be_bytes());
+    let short = packets::ip(a, b, proto::TCP, &[0, 80, 0x30, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 2], true);
+    for other in
+        [tcp(a, b, 0x10, 100), packets::udp(a, b, (1, 2), &[2; 40], true), fragment, silent, modest, short]
+    {
+        let wire = link.a.send(&other).wire();
+        assert_eq!(link.b.receive(&wire), Received::Packet(other));
     }
 }

@@ -77,7 +77,7 @@ impl Stack {
         let mut notices: Vec<Notice> = Vec::new();
         ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, |notice| notices.push(notice));
         for notice in notices {
-            if let Some(line) = lines::of(self.device.endpoint(), &notice) {
+            if let Some((_, line)) = lines::of(self.device.endpoint(), &notice) {
                 eprintln!("{line}");
             }
             if let Notice::Ike(event) = notice {
@@ -119,7 +119,8 @@ impl Stack {
         if self.ike.is_some() {
             return Err("keys are IKE's: start anew for manual ones".into());
         }
-        *self.device.endpoint_mut() = keys::manual(path, self.interface.ip_addrs(), from_smoltcp(now))?;
+        let endpoint = keys::manual(path, self.interface.ip_addrs(), from_smoltcp(now))?;
+        self.device.replace_endpoint(endpoint);
         Ok(())
     }
 
@@ -129,7 +130,7 @@ impl Stack {
         match &mut self.ike {
             Some(ike) => ike.set_keys(keys),
             None => {
-                *self.device.endpoint_mut() = keys::for_ike(from_smoltcp(now))?;
+                self.device.replace_endpoint(keys::for_ike(from_smoltcp(now))?);
                 self.ike = Some(IkeSockets::new(&mut self.device, &mut self.sockets, keys));
             }
         }

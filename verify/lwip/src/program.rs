@@ -47,8 +47,11 @@ impl Build {
                 "-fsanitize=address,undefined",
                 "-fno-sanitize-recover=all",
                 "-DPBUF_POOL_BUFSIZE=256",
+                "-DEXAMPLE_VLAN",
             ],
-            Watch::Memory => &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+            Watch::Memory => {
+                &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DEXAMPLE_VLAN"]
+            }
             Watch::Races => &["-O1", "-fsanitize=thread"],
         });
         if self.is_threaded {

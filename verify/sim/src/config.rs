@@ -61,7 +61,7 @@ pub(crate) fn settings(style: &Style) -> Settings {
             first: Duration::from_secs(1),
             factor: 2,
             longest: Duration::from_secs(8),
-            tries: 4,
+            tries: style.tries,
         },
         ..Settings::SERVER
     }
@@ -104,7 +104,7 @@ fn connection(plan: &Plan, (own, peer): (usize, usize), variant: Variant) -> Con
         pools: if leases && is_gateway { vec![POOL.into()] } else { vec![] },
         force_encap: false,
         // Whoever forgot nothing must notice that the peer did.
-        dpd_delay: Some(Duration::from_secs(10 + u64::from(variant.ike % 3))),
+        dpd_delay: style.liveness.then(|| Duration::from_secs(10 + u64::from(variant.ike % 3))),
         fragmentation: Fragmentation::Yes,
         childless: if own == 0 { style.childless.0 } else { style.childless.1 },
         keying_tries: 0,

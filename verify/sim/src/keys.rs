@@ -85,7 +85,7 @@ impl Credentials for Keys {
         known.map(|(_, signer)| signer.key.public_key().clone()).ok_or(NotTrusted)
     }
 
-    fn takes(&self, _: &Connection, alg: SignatureAlg) -> bool {
+    fn takes(&self, _: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
         alg == SignatureAlg::Ed25519
     }
 

@@ -25,6 +25,7 @@ mod counter;
 mod dice;
 mod keys;
 mod manual;
+mod mix;
 mod net;
 mod node;
 mod places;
@@ -38,6 +39,7 @@ mod trouble;
 mod watch;
 mod world;
 
+pub use mix::{Mix, run_mix, run_mixes};
 pub use sabotage::Sabotage;
 pub use tally::{Seen, Tally};
 
@@ -63,18 +65,21 @@ pub struct Failure {
     pub seed: u64,
     /// What is wrong.
     pub what: String,
+    /// The mix that it is a seed of, if it is one.
+    pub mix: Option<Mix>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, what } = self;
-        write!(f, "seed {seed}: {what}\n  cargo run -p casemate-sim --release -- --seed {seed} --trace")
+        let Self { seed, what, mix } = self;
+        let mix = mix.map_or(String::new(), |mix| format!("--mix {mix} "));
+        write!(f, "seed {seed}: {what}\n  cargo run -p casemate-sim --release -- {mix}--seed {seed} --trace")
     }
 }
 
 /// Runs one seed.
 pub fn run(seed: u64, options: Options) -> Result<Tally, Failure> {
-    let failure = |what| Failure { seed, what };
+    let failure = |what| Failure { seed, what, mix: None };
     let done = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(seed, options);
         world.run().map_err(|violation| format!("{violation}, at {:.3} s", world.now().as_secs_f64()))

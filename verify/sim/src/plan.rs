@@ -123,6 +123,11 @@ impl Weather {
         longest: None,
     };
 
+    /// The same delays, and nothing lost or duplicated.
+    pub(crate) const fn calm(self) -> Self {
+        Self { loss: 0, twice: 0, changed: 0, ..self }
+    }
+
     fn draw(dice: &mut Dice) -> Self {
         let mut rate = |most: usize| if dice.coin() { dice.below(most) as u32 } else { 0 };
         let (loss, twice, changed) = (rate(300), rate(200), rate(100));

@@ -2,7 +2,7 @@
 
 use crate::dice::Dice;
 use crate::plan::Shape;
-use casemate_ike::config::{Childless, Unique};
+use casemate_ike::config::{Childless, OnClose, Unique};
 use std::time::Duration;
 
 /// How SAs are made.
@@ -56,6 +56,12 @@ pub(crate) struct Style {
     pub(crate) manual: bool,
     /// The last node has keys that nobody trusts.
     pub(crate) stranger: bool,
+    /// What follows when a peer closes a Child SA; `None`: who begins it, begins it anew.
+    pub(crate) close: Option<OnClose>,
+    /// Nodes check whether their peers live.
+    pub(crate) liveness: bool,
+    /// Repetitions of a request.
+    pub(crate) tries: u32,
 }
 
 /// What protects packets.
@@ -139,6 +145,9 @@ impl Style {
             cookies_from: dice.pick(&[0, 2, 64]),
             manual: dice.below(4) == 0,
             stranger: clients && dice.below(8) == 0,
+            close: None,
+            liveness: true,
+            tries: 4,
         }
     }
 }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 impl World {
     /// A host behind `from` sends a packet to one behind `to`. `child` is whose network they are in.
-    fn offer(&mut self, (from, to, child): (usize, usize, usize), must_arrive: bool) -> Checked {
+    pub(crate) fn offer(&mut self, (from, to, child): (usize, usize, usize), must_arrive: bool) -> Checked {
         let ends = self.host(from, from, child).zip(self.host(from, to, child));
         match ends {
             Some((src, dst)) => {

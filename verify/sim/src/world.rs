@@ -6,6 +6,7 @@ use crate::config::{self, Variant};
 use crate::counter::Counter;
 use crate::dice::Dice;
 use crate::manual;
+use crate::mix::{self, Draw, Fates, Operation};
 use crate::net::{Carries, Datagram};
 use crate::node::{self, Node};
 use crate::places;
@@ -46,6 +47,13 @@ pub(crate) enum Happening {
     First,
     /// All NATs forget.
     Forget,
+    /// Packets of protected hosts in both directions, in a mix.
+    Packets {
+        until: Duration,
+        must_arrive: bool,
+    },
+    /// A node does this, in a mix.
+    Operation(usize, Operation),
 }
 
 /// Everything.
@@ -58,16 +66,22 @@ pub(crate) struct World {
     pub(crate) attacker: Attacker,
     pub(crate) sabotage: Option<Sabotage>,
     now: Duration,
-    weather: Weather,
+    pub(crate) weather: Weather,
     weather_dice: Dice,
     /// Whether there is trouble.
-    rough: bool,
+    pub(crate) rough: bool,
     queue: BTreeMap<(Duration, u64), Happening>,
     queued: u64,
     in_flight: usize,
     pub(crate) counter: Counter,
     /// How often numbers of SAs with manual keys jumped.
     pub(crate) number_jumps: u32,
+    /// Whether this is the world of a mix.
+    pub(crate) in_mix: bool,
+    /// What a mix does, before it begins.
+    pub(crate) draw: Option<Draw>,
+    /// What happens to single datagrams of a mix.
+    pub(crate) fates: Fates,
 }
 
 impl World {
@@ -77,6 +91,10 @@ impl World {
         if let Some(sabotage) = options.sabotage {
             sabotage.prepare(&mut plan);
         }
+        Self::with_plan(plan, dice, options)
+    }
+
+    pub(crate) fn with_plan(plan: Plan, mut dice: Dice, options: Options) -> Self {
         let nodes =
             (0..plan.nodes()).map(|index| Node::new(&plan, index, dice.fork(), options.sabotage)).collect();
         Self {
@@ -95,6 +113,9 @@ impl World {
             in_flight: 0,
             counter: Counter::default(),
             number_jumps: 0,
+            in_mix: false,
+            draw: None,
+            fates: Fates::default(),
             plan,
         }
     }
@@ -167,7 +188,7 @@ impl World {
         self.queue.insert((self.now + delay, self.queued), what);
     }
 
-    fn run_for(&mut self, time: Duration) -> Checked {
+    pub(crate) fn run_for(&mut self, time: Duration) -> Checked {
         let until = self.now + time;
         while self.step(until)? {}
         self.now = until;
@@ -210,6 +231,8 @@ impl World {
                 self.send_something()
             }
             Happening::First => self.send_everything(false),
+            Happening::Packets { until, must_arrive } => self.send_packets(until, must_arrive),
+            Happening::Operation(at, operation) => self.operate(at, operation),
             Happening::Forget => {
                 self.forget_mappings();
                 Ok(())
@@ -233,6 +256,9 @@ impl World {
             self.trace.say(self.now, || format!("node {at}: {}", trace::of_notice(&notice)));
             let stranger = self.plan.is_stranger(at);
             self.counter.notice(&self.plan.style, &self.nodes[at], stranger, &notice);
+            if self.in_mix {
+                mix::check_notice(&self.nodes[at], &notice)?;
+            }
             self.watch.check_new(&self.plan, &self.nodes[at], &notice)?;
             self.watch.hear(&self.nodes[at], &notice)?;
         }
@@ -266,6 +292,9 @@ impl World {
         }
         let dice = &mut self.weather_dice;
         let delay = dice.time(fast, slow);
+        if is_udp && self.in_mix && self.weather.loss == 0 {
+            return self.befall(delay, datagram);
+        }
         if dice.per_mille(loss) || self.nodes[at].cut_off_until > self.now {
             self.counter.tally.count(Seen::Lost);
             return self.trace.say(self.now, || format!("lost     {}", trace::of_datagram(&datagram)));
@@ -334,7 +363,7 @@ impl World {
     }
 
     /// Waits for a moment without exchanges, and looks whether both sides agree.
-    fn find_rest(&mut self) -> Checked {
+    pub(crate) fn find_rest(&mut self) -> Checked {
         let until = self.now + REST;
         loop {
             if self.in_flight == 0 && self.nodes.iter().all(watch::is_quiet) {
@@ -348,7 +377,7 @@ impl World {
     }
 
     /// Traffic flows both ways between all that belong together.
-    fn check_traffic(&mut self) -> Checked {
+    pub(crate) fn check_traffic(&mut self) -> Checked {
         self.trace.say(self.now, || "at rest".into());
         self.send_everything(true)?;
         let sent = self.now;
@@ -357,7 +386,7 @@ impl World {
     }
 
     /// Nothing is configured any more, so nothing is left.
-    fn end(&mut self) -> Checked {
+    pub(crate) fn end(&mut self) -> Checked {
         self.trace.say(self.now, || "the end".into());
         self.queue.retain(|_, what| matches!(what, Happening::Arrives(_)));
         for at in 0..self.nodes.len() {

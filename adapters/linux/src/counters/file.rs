@@ -1,34 +1,37 @@
 //! The file of reserved counters.
 //!
 //! ```text
-//! casemate counters 1
+//! casemate counters 2
 //! salt <32 hexadecimal digits>
-//! <64 hexadecimal digits> <the last number reserved>
+//! key <64 hexadecimal digits> <the last number reserved>
+//! sa <64 hexadecimal digits> <the last number reserved>
+//! old <64 hexadecimal digits> <the last number reserved>
 //! sum <64 hexadecimal digits>
 //! ```
 //!
-//! One line an account: a salted hash of what the counter belongs to, so that the file says nothing of the key. The sum is
-//! SHA-256 of all before it. A change writes a new file and renames it over the old one, so there is always one whole file,
-//! and a file that is damaged is not taken for a younger one but refused.
+//! One line per [`Account`]: a salted hash, so that the file reveals nothing about keys. The sum is SHA-256 of all before it. A
+//! change writes a new file and renames it over the old one, so there is always one whole file, and a file that is damaged is
+//! refused.
+//!
+//! Version 1 named each SA by a hash of its algorithms, keys, SPI and addresses. Such records become `old` ones. One that an SA of
+//! this run matches is moved to that SA's account. The keys of the others are unknown, and any key may be one of them: so
+//! every counter-mode key begins after the highest `old` number.
 
-use casemate_sa::{SaParams, Transform};
+use super::account::{Account, HASH_LEN, Kind};
+use crate::private::{self, Others};
+use casemate_sa::SaParams;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-const FIRST_LINE: &str = "casemate counters 1";
+const FIRST_LINE: &str = "casemate counters 2";
+const FIRST_LINE_V1: &str = "casemate counters 1";
 const SALT_LEN: usize = 16;
 /// Room for a million accounts.
 const MAX_LEN: u64 = 100 << 20;
-
-/// Names what a counter belongs to: algorithm, key, SPI and addresses of an SA, hashed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Account([u8; 32]);
 
 /// Why there are no counters.
 #[derive(Debug)]
@@ -109,43 +112,38 @@ impl CounterFile {
 
     /// The account of an outbound SA.
     pub fn account(&self, sa: &SaParams) -> Account {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
-        };
-        part(&self.salt);
-        match &sa.transform {
-            Transform::Esp { suite, encr, integ } => {
-                part(format!("esp {suite}").as_bytes());
-                part(encr.expose());
-                part(integ.expose());
-            }
-            Transform::Ah { suite, integ } => {
-                part(format!("ah {suite}").as_bytes());
-                part(integ.expose());
-            }
-        }
-        part(&sa.spi.get().to_be_bytes());
-        for addr in [sa.src, sa.dst] {
-            match addr {
-                IpAddr::V4(addr) => part(&addr.octets()),
-                IpAddr::V6(addr) => part(&addr.octets()),
-            }
-        }
-        Account(hash.finalize().into())
+        Account::of(sa, &self.salt)
     }
 
-    /// The last number that may have been used; 0 for an account that is not in the file.
+    /// Moves the number that version 1 recorded for this SA to the SA's account. To be called for all SAs of a run before
+    /// [`reserved`](Self::reserved), which depends on the records that remain.
+    pub(super) fn adopt(&mut self, sa: &SaParams) {
+        if let Some(number) = self.reserved.remove(&Account::old(sa, &self.salt)) {
+            self.raise(self.account(sa), number);
+        }
+    }
+
+    /// The last number that may have been used; 0 if none was.
     pub fn reserved(&self, account: &Account) -> u64 {
-        self.reserved.get(account).copied().unwrap_or(0)
+        let own = self.reserved.get(account).copied().unwrap_or(0);
+        if account.kind == Kind::Key { own.max(self.highest_old()) } else { own }
+    }
+
+    /// The highest number of records whose keys are unknown; 0 if there is no such record.
+    pub(super) fn highest_old(&self) -> u64 {
+        let old = self.reserved.iter().filter(|(account, _)| account.kind == Kind::Old);
+        old.map(|(_, number)| *number).max().unwrap_or(0)
+    }
+
+    fn raise(&mut self, account: Account, number: u64) {
+        let reserved = self.reserved.entry(account).or_insert(0);
+        *reserved = number.max(*reserved);
     }
 
     /// Writes these numbers down. When it returns, they are on the disk. Lower numbers than written before change nothing.
     pub fn reserve(&mut self, upto: &[(Account, u64)]) -> Result<(), CountersError> {
         for (account, number) in upto {
-            let reserved = self.reserved.entry(*account).or_insert(0);
-            *reserved = (*number).max(*reserved);
+            self.raise(*account, *number);
         }
         self.write()
     }
@@ -159,13 +157,14 @@ impl CounterFile {
     fn write(&self) -> Result<(), CountersError> {
         let temporary = with_suffix(&self.path, ".new");
         let failed = |error| CountersError::Io(self.path.clone(), error);
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)
-            .map_err(failed)?;
+        // One that a crash left behind. The new file must be new, and not a link that leads elsewhere.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let mut options = File::options();
+        let mut file =
+            private::open(&temporary, options.write(true).create_new(true), Others::None).map_err(failed)?;
         file.write_all(self.text().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         fs::rename(&temporary, &self.path).map_err(failed)?;
@@ -175,8 +174,8 @@ impl CounterFile {
 
     fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\nsalt {}\n", Hex(&self.salt));
-        for (Account(account), number) in &self.reserved {
-            let _ = writeln!(text, "{} {number}", Hex(account));
+        for (Account { kind, hash }, number) in &self.reserved {
+            let _ = writeln!(text, "{} {} {number}", kind.word(), Hex(hash));
         }
         let sum = Sha256::digest(text.as_bytes());
         let _ = writeln!(text, "sum {}", Hex(&sum));
@@ -187,8 +186,10 @@ impl CounterFile {
 fn lock(path: &Path) -> Result<File, CountersError> {
     let failed = |error| CountersError::Io(path.into(), error);
     let name = with_suffix(path, ".lock");
-    let file =
-        File::options().write(true).create(true).truncate(false).mode(0o600).open(name).map_err(failed)?;
+    private::check_parent(directory_of(path)).map_err(failed)?;
+    let mut options = File::options();
+    let file = private::open(&name, options.write(true).create(true).truncate(false), Others::Read)
+        .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(CountersError::InUse(path.into())),
@@ -198,7 +199,8 @@ fn lock(path: &Path) -> Result<File, CountersError> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
+    // Another user who can write it could set the numbers back.
+    private::open(path, File::options().read(true), Others::Read)?.take(MAX_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -214,9 +216,11 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
     let alien = || CountersError::Alien(path.into());
     let text = str::from_utf8(bytes).map_err(|_| alien())?;
     let mut lines = text.split_inclusive('\n').enumerate();
-    if lines.next().map(|(_, line)| line.trim_end_matches('\n')) != Some(FIRST_LINE) {
+    let first_line = lines.next().and_then(|(_, line)| line.strip_suffix('\n'));
+    if !first_line.is_some_and(|line| [FIRST_LINE, FIRST_LINE_V1].contains(&line)) {
         return Err(alien());
     }
+    let is_v1 = first_line == Some(FIRST_LINE_V1);
     let damaged = |line: usize, expected| CountersError::Damaged {
         path: path.into(),
         line: line.saturating_add(1),
@@ -236,13 +240,26 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
             }
             return Err(damaged(number, "the right sum, and nothing behind it"));
         }
-        let entry = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
-        let entry = entry.and_then(|(account, last)| Some((parse_hex(account)?, last.parse().ok()?)));
-        let (account, last) = entry.ok_or_else(|| damaged(number, "64 hexadecimal digits and a number"))?;
-        reserved.insert(Account(account), last);
+        let record = line.strip_suffix('\n').and_then(|line| parse_record(line, is_v1));
+        let (account, last) = record
+            .ok_or_else(|| damaged(number, "`key`, `sa` or `old`, 64 hexadecimal digits and a number"))?;
+        if reserved.insert(account, last).is_some() {
+            return Err(damaged(number, "one record for each account"));
+        }
         at = at.saturating_add(line.len());
     }
     Err(damaged(text.lines().count(), "the line with the sum"))
+}
+
+fn parse_record(line: &str, is_v1: bool) -> Option<(Account, u64)> {
+    let (kind, rest) = if is_v1 {
+        (Kind::Old, line)
+    } else {
+        let (word, rest) = line.split_once(' ')?;
+        (Kind::ALL.into_iter().find(|kind| kind.word() == word)?, rest)
+    };
+    let (hash, last) = rest.split_once(' ')?;
+    Some((Account { kind, hash: parse_hex::<HASH_LEN>(hash)? }, last.parse().ok()?))
 }
 
 fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -4,7 +4,9 @@
 //! it has done so the other half is used. If the disk is slower than that, the data path drops packets with the reason
 //! `counter-not-reserved`.
 
-use super::file::{Account, CounterFile, CountersError};
+use super::account::Account;
+use super::file::{CounterFile, CountersError};
+use crate::confine;
 use casemate_datapath::{Datapath, SaId};
 use casemate_sa::SaParams;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -39,6 +41,14 @@ impl Opened {
         Self { file, entries: Vec::new() }
     }
 
+    /// Matches all outbound SAs of this run with the records of a file that an earlier version wrote. To be called before the first
+    /// [`resume`](Self::resume). Returns the highest number among records that no SA matches, or 0: each counter-mode key begins
+    /// after it, because it may be that key's.
+    pub fn adopt<'s>(&mut self, sas: impl Iterator<Item = &'s SaParams>) -> u64 {
+        sas.for_each(|sa| self.file.adopt(sa));
+        self.file.highest_old()
+    }
+
     /// Sets the SA's last number to what the file says, if that is higher; answers which it is now. The SA gets an
     /// account.
     pub fn resume(&mut self, sa: &mut SaParams) -> u64 {
@@ -70,6 +80,10 @@ impl Opened {
         let (replies, from_writer) = sync_channel(1);
         let mut file = self.file;
         let writer = thread::spawn(move || {
+            // It writes files of this user. Without this, nothing is written and nothing is sent.
+            if confine::renounce().is_err() {
+                return file;
+            }
             while let Ok(blocks) = requests.recv() {
                 if replies.send(file.reserve(&blocks)).is_err() {
                     break;

@@ -2,13 +2,15 @@
 
 use super::common::Common;
 use super::front::Front;
+use super::told::Told;
 use super::{Attendant, Home};
 use crate::ike::Letter;
+use crate::setup::Live;
 use crate::{Error, ike};
 use casemate::{Endpoint, Notice};
-use casemate_datapath::DropReason;
-use casemate_ike::{Event, IkeSaId, Path};
+use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// How often what depends on time alone is looked after.
@@ -29,6 +31,10 @@ impl Front {
     }
 
     /// Everything beside packets.
+    ///
+    /// The system follows policies while packets move: the endpoint is not locked, and nobody waits for
+    /// `nft`. What is for peers and for the attendant waits until the system has followed: a peer may use a
+    /// Child SA as soon as it hears of it.
     pub(super) fn look_after(
         &mut self,
         letters: Vec<Letter>,
@@ -42,72 +48,92 @@ impl Front {
             home.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
         }
         home.with(Endpoint::serve);
-        let notices = self.follow_notices(&mut home, common, attendant);
-        // A peer may use a Child SA as soon as it hears of it: what leads there stands before.
-        self.send_letters(&mut home, &mut |what| attendant.trouble(what));
         let datapath = home.endpoint.datapath_mut();
         let kept = self.ledger.as_mut().and_then(|ledger| ledger.keep(datapath, sealed, unreserved));
+        self.gather(home, common, attendant);
+        if let Err(error) = self.hold(common) {
+            attendant.trouble(error.to_string());
+        }
         if let Some(Err(error)) = kept {
             attendant.trouble(format!("counters could not be written down: {error}"));
         }
-        // Whoever is told that something stands may use it at once.
-        notices.iter().for_each(|notice| attendant.notice(&home.endpoint, notice));
-        drop(home);
+        self.follow(common, attendant);
         if let Some(trouble) = common.notes.take_trouble() {
-            attendant.trouble(trouble);
+            attendant.sending_failed(trouble);
         }
         if now.since(self.last_tick) >= TICK {
             self.last_tick = now;
             self.tick(common, now);
+            self.raw.review(now).into_iter().for_each(|what| attendant.trouble(what));
         }
     }
 
-    /// Leads traffic where the policies say.
-    pub(super) fn settle(&mut self, common: &Common, attendant: &mut dyn Attendant) {
-        let mut home = common.home();
-        let notices = self.follow_notices(&mut home, common, attendant);
-        notices.iter().for_each(|notice| attendant.notice(&home.endpoint, notice));
+    /// Leads traffic where the policies say, before packets move. An error if the filter could not be made.
+    pub(super) fn settle(&mut self, common: &Common, attendant: &mut dyn Attendant) -> Result<(), Error> {
+        self.gather(common.home(), common, attendant);
+        self.hold(common)?;
+        self.live.settle()?;
+        self.follow(common, attendant);
+        Ok(())
     }
 
-    /// Does in the system what the endpoint reports; answers that.
-    fn follow_notices(
-        &mut self,
-        home: &mut Home,
-        common: &Common,
-        attendant: &mut dyn Attendant,
-    ) -> Vec<Notice> {
-        let notices: Vec<Notice> = std::iter::from_fn(|| home.endpoint.next_notice()).collect();
-        notices.iter().for_each(|notice| self.heed(notice, common, attendant));
-        if let Err(error) = self.live.settle() {
-            attendant.trouble(format!("the system does not follow the policies: {error}"));
+    /// Takes what the endpoint has for the system, for peers and for the attendant.
+    fn gather(&mut self, mut home: MutexGuard<'_, Home>, common: &Common, attendant: &mut dyn Attendant) {
+        let fresh: Vec<Notice> = std::iter::from_fn(|| home.endpoint.next_notice()).collect();
+        let at_once = fresh.iter().filter(|notice| !Told::must_wait(notice));
+        at_once.for_each(|notice| attendant.notice(&home.endpoint, notice));
+        while let Some(transmit) = home.endpoint.next_transmit() {
+            // Peers repeat what is not answered, and so do we.
+            if self.outbox.len() < MAX_OUTBOX {
+                self.outbox.push(transmit);
+            }
+        }
+        let connections = self.live.holds_any().then(|| home.endpoint.ike().connections().to_vec());
+        drop(home);
+        for notice in fresh.into_iter().filter(Told::must_wait) {
+            heed(&mut self.live, &notice, common, attendant);
+            self.told.push(notice);
+        }
+        if let Some(connections) = connections {
+            self.live.hold_for(&connections);
+        }
+    }
+
+    /// Has the data path discard what is held for a former run, before a route leads it there.
+    fn hold(&mut self, common: &Common) -> Result<(), Error> {
+        let Some(held) = self.live.take_held() else { return Ok(()) };
+        let done = self.discards.follow(&held, common.home().endpoint.datapath_mut());
+        done.map_err(|error| Error::other("policies for what a former run protected", error.to_string()))
+    }
+
+    /// Has the system follow, and tells those who wait for that.
+    fn follow(&mut self, common: &Common, attendant: &mut dyn Attendant) {
+        let follows = self.live.follow(&mut |error| {
+            attendant.trouble(format!("the system does not follow the policies: {error}"))
+        });
+        if !follows {
+            return;
+        }
+        common.set_hosts(self.live.addresses());
+        let outbox = std::mem::take(&mut self.outbox);
+        self.send_letters(outbox, common, &mut |what| attendant.sending_failed(what));
+        let (told, lost) = self.told.take();
+        if !told.is_empty() {
+            // Whoever is told that something stands may use it at once.
+            let home = common.home();
+            told.iter().for_each(|notice| attendant.notice(&home.endpoint, notice));
+        }
+        if lost > 0 {
+            attendant.trouble(format!("{lost} notices were dropped while the system did not follow"));
         }
         attendant.settled();
-        notices
-    }
-
-    /// Notes what the system has to follow, and listens where Child SAs receive.
-    fn heed(&mut self, notice: &Notice, common: &Common, attendant: &mut dyn Attendant) {
-        match notice {
-            Notice::Policy(change) => self.live.note_policy(change),
-            Notice::Ike(event) => {
-                if let Event::ChildUp(up) = event {
-                    common.listen(up.inbound.dst);
-                    if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
-                        common.idents.come_first();
-                    }
-                }
-                if let Err(error) = self.live.note_event(event) {
-                    attendant.trouble(error.to_string());
-                }
-            }
-            Notice::Datapath(_) | Notice::NotInstalled { .. } => {}
-        }
     }
 
     /// Sends what IKE has to say.
-    fn send_letters(&self, home: &mut Home, trouble: &mut dyn FnMut(String)) {
-        while let Some(transmit) = home.endpoint.next_transmit() {
-            if let Err(error) = ike::send(&self.senders, &transmit) {
+    fn send_letters(&self, letters: Vec<Transmit>, common: &Common, trouble: &mut dyn FnMut(String)) {
+        for transmit in letters {
+            let past = (&*self.raw, common.idents.next());
+            if let Err(error) = ike::send(&self.senders, past, self.batch.now, &transmit) {
                 let Path { local, remote } = transmit.path;
                 trouble(format!("IKE message from {local} to {remote}: {error}"));
             }
@@ -115,30 +141,53 @@ impl Front {
     }
 
     fn tick(&mut self, common: &Common, now: Instant) {
-        let late = common.exit.visit(|exit| exit.expire(now));
-        let late = common.entry.visit(|entry| entry.expire(now)).saturating_add(late);
+        common.exit.visit(|exit| exit.expire(now, common));
+        common.entry.visit(|entry| entry.expire(now, common));
         let mut home = common.home();
         let datapath = home.endpoint.datapath_mut();
-        for _ in 0..late {
-            datapath.note_drop(now, DropReason::FragmentTimeout, &[]);
-        }
         self.keepalives.send_due(datapath, now);
     }
 
-    /// Ends an orderly run.
-    pub(super) fn close(mut self, common: &Common) -> Result<(), Error> {
+    /// Ends a run: tells peers, gives back counters that are not used. Everything that was changed in the
+    /// system is taken back if the end is `orderly`; otherwise it stays, the guard too.
+    pub(super) fn close(mut self, orderly: bool, common: &Common) -> Result<(), Error> {
         let mut home = common.home();
         // An answer is not waited for: a peer that does not hear it finds out by itself.
         let all: Vec<IkeSaId> = home.endpoint.ike().status().map(|sa| sa.id).collect();
         for ike in all {
             home.with(|endpoint, means| endpoint.terminate(ike, means));
         }
-        self.send_letters(&mut home, &mut |_| {});
-        match self.ledger.take() {
+        let mut letters = std::mem::take(&mut self.outbox);
+        letters.extend(std::iter::from_fn(|| home.endpoint.next_transmit()));
+        self.send_letters(letters, common, &mut |_| {});
+        let closed = match self.ledger.take() {
             None => Ok(()),
             Some(ledger) => ledger
                 .close(home.endpoint.datapath_mut())
                 .map_err(|error| Error::other("counters", error.to_string())),
+        };
+        if orderly { closed.and(self.live.close()) } else { closed }
+    }
+}
+
+/// IKE messages that wait while the system does not follow.
+const MAX_OUTBOX: usize = 4_096;
+
+/// Notes what the system has to follow, and listens where Child SAs receive.
+fn heed(live: &mut Live, notice: &Notice, common: &Common, attendant: &mut dyn Attendant) {
+    match notice {
+        Notice::Policy(change) => live.note_policy(change),
+        Notice::Ike(event) => {
+            if let Event::ChildUp(up) = event {
+                common.listen(up.inbound.dst);
+                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
+                    common.idents.come_first();
+                }
+            }
+            if let Err(error) = live.note_event(event) {
+                attendant.trouble(error.to_string());
+            }
         }
+        Notice::Datapath(_) | Notice::NotInstalled { .. } => {}
     }
 }

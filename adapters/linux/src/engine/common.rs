@@ -12,7 +12,9 @@ use super::set_ident_if_zero;
 use crate::ike::Letter;
 use crate::sys::Bell;
 use crate::tun::TunWriter;
-use casemate_datapath::DropReason;
+use casemate::path::Lender;
+use casemate_crypto::Rng;
+use casemate_datapath::{Datapath, DropReason};
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
 use std::collections::HashSet;
@@ -35,6 +37,8 @@ pub(super) struct Common {
     pub(super) tun: TunWriter,
     /// Where the inbound SAs end.
     ours: RwLock<HashSet<IpAddr>>,
+    /// The addresses of this host.
+    hosts: RwLock<HashSet<IpAddr>>,
     pub(super) idents: Idents,
     pub(super) notes: Notes,
     pub(super) crew: Crew,
@@ -57,6 +61,7 @@ impl Common {
             entry: Door::new(entry, spares()),
             tun,
             ours: RwLock::new(ours),
+            hosts: RwLock::default(),
             idents,
             notes: Notes::new(bell),
             crew: Crew::new(),
@@ -89,10 +94,31 @@ impl Common {
         self.ours.write().unwrap_or_else(PoisonError::into_inner).insert(addr);
     }
 
+    /// Whether it is an address of this host.
+    pub(super) fn is_host(&self, addr: IpAddr) -> bool {
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(&addr)
+    }
+
+    /// These are the addresses of this host.
+    pub(super) fn set_hosts(&self, addrs: &[IpAddr]) {
+        *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = addrs.iter().copied().collect();
+    }
+
     /// Counts a drop.
     #[cold]
     pub(super) fn note_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
         self.home().endpoint.datapath_mut().note_drop(now, reason, packet);
+    }
+}
+
+/// The data path for the packet path, behind its lock.
+pub(super) struct Locked<'c>(pub(super) &'c Common);
+
+impl Lender for Locked<'_> {
+    fn lend<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T {
+        let mut home = self.0.home();
+        let Home { endpoint, rng, .. } = &mut *home;
+        act(endpoint.datapath_mut(), rng)
     }
 }
 

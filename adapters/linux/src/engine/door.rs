@@ -28,6 +28,8 @@ struct Turns<T, I> {
     place: Option<Box<T>>,
     /// What was left here before its turn, with its ticket's number.
     left: Vec<(u64, I)>,
+    /// The numbers of tickets that were dropped before their turn.
+    skipped: Vec<u64>,
     spares: Vec<I>,
     /// Whether who is in the place wants to go.
     is_tired: bool,
@@ -35,10 +37,13 @@ struct Turns<T, I> {
     waiting: usize,
 }
 
-/// The right to pass a door once. Whoever has one has to use it: all that come later wait for it.
-#[derive(Debug)]
+/// The right to pass a door once. All that come later wait for it. A ticket that is dropped, because its thread panics, skips its
+/// turn.
 #[must_use]
-pub(super) struct Ticket(u64);
+pub(super) struct Ticket<'d, T, I> {
+    door: &'d Door<T, I>,
+    number: u64,
+}
 
 impl<T, I> Door<T, I> {
     /// A door to `place`, where so many items can be left as there are spares.
@@ -47,6 +52,7 @@ impl<T, I> Door<T, I> {
             next: 0,
             place: Some(Box::new(place)),
             left: Vec::with_capacity(spares.len()),
+            skipped: Vec::new(),
             spares,
             is_tired: false,
             waiting: 0,
@@ -56,13 +62,14 @@ impl<T, I> Door<T, I> {
     }
 
     /// The next ticket.
-    pub(super) fn ticket(&self) -> Ticket {
-        Ticket(self.next_ticket.fetch_add(1, Ordering::Relaxed))
+    pub(super) fn ticket(&self) -> Ticket<'_, T, I> {
+        Ticket { door: self, number: self.next_ticket.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Has `see_to` done with an item in the place when the ticket's turn has come, by the caller or by whoever is there then; with other
     /// items that were left meanwhile, too. Afterwards `item` is one to go on with, of which nothing is wanted any more.
-    pub(super) fn bring(&self, Ticket(number): Ticket, item: &mut I, see_to: impl Fn(&mut T, &mut I)) {
+    pub(super) fn bring(&self, ticket: Ticket<'_, T, I>, item: &mut I, see_to: impl Fn(&mut T, &mut I)) {
+        let number = ticket.spend();
         let mut turns = self.lock();
         if !turns.is_turn_of(number) {
             if turns.exchange(number, item) {
@@ -82,11 +89,11 @@ impl<T, I> Door<T, I> {
     /// Waits for the ticket's turn and does something in the place; then `see_to` with the items that were left meanwhile.
     pub(super) fn pass(
         &self,
-        Ticket(number): Ticket,
+        ticket: Ticket<'_, T, I>,
         act: impl FnOnce(&mut T),
         see_to: impl Fn(&mut T, &mut I),
     ) {
-        let mut turn = Turn::begin(self, self.wait_for(number));
+        let mut turn = Turn::begin(self, self.wait_for(ticket.spend()));
         turn.act(act);
         while let Some(mut item) = turn.following() {
             turn.act(|place| see_to(place, &mut item));
@@ -102,6 +109,21 @@ impl<T, I> Door<T, I> {
                 return act(place);
             }
             turns = self.wait_while(turns, |turns| turns.place.is_none());
+        }
+    }
+
+    /// A ticket was dropped. No thread is there to see to what was left directly behind its turn: it is given up, as behind an item
+    /// that fails.
+    #[cold]
+    fn skip(&self, number: u64) {
+        let mut turns = self.lock();
+        if !turns.is_turn_of(number) {
+            return turns.skipped.push(number);
+        }
+        turns.give_up();
+        self.serving.store(turns.next, Ordering::Relaxed);
+        if turns.waiting > 0 {
+            self.passed.notify_all();
         }
     }
 
@@ -146,8 +168,34 @@ impl<T, I> Turns<T, I> {
     /// Ends a turn; answers what was left for the next.
     fn advance(&mut self) -> Option<I> {
         self.next = self.next.wrapping_add(1);
+        while let Some(at) = self.skipped.iter().position(|number| *number == self.next) {
+            self.skipped.swap_remove(at);
+            self.next = self.next.wrapping_add(1);
+        }
         let at = self.left.iter().position(|(number, _)| *number == self.next)?;
         Some(self.left.swap_remove(at).1)
+    }
+
+    /// Ends a turn without anybody to see to what was left for the next ones.
+    fn give_up(&mut self) {
+        while let Some(item) = self.advance() {
+            self.spares.push(item);
+        }
+    }
+}
+
+impl<T, I> Ticket<'_, T, I> {
+    /// Its number, for the only use of it.
+    fn spend(self) -> u64 {
+        let number = self.number;
+        mem::forget(self);
+        number
+    }
+}
+
+impl<T, I> Drop for Ticket<'_, T, I> {
+    fn drop(&mut self) {
+        self.door.skip(self.number);
     }
 }
 
@@ -202,9 +250,7 @@ impl<T, I> Drop for Turn<'_, T, I> {
     fn drop(&mut self) {
         if self.place.is_some() {
             let mut turns = self.door.lock();
-            while let Some(item) = turns.advance() {
-                turns.spares.push(item);
-            }
+            turns.give_up();
             self.leave(&mut turns);
         }
     }
@@ -213,6 +259,7 @@ impl<T, I> Drop for Turn<'_, T, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrayvec::ArrayVec;
     use std::thread;
     use std::time::Duration;
 
@@ -284,5 +331,48 @@ mod tests {
         assert!(thread::scope(|scope| scope.spawn(fails).join()).is_err());
         door.bring(third, &mut 3, |place, item| *place += *item);
         assert_eq!(door.visit(|place| *place), 3, "what was left with the one that failed is gone");
+    }
+
+    #[test]
+    fn a_ticket_that_is_dropped_skips_its_turn() {
+        let door = Door::new(Vec::new(), vec![0; 4]);
+        let see_to = |passed: &mut Vec<u64>, item: &mut u64| passed.push(*item);
+        let mut tickets: ArrayVec<_, 8> = (0..8).map(|_| door.ticket()).collect();
+        // Before their turns come, in any order.
+        drop(tickets.remove(3));
+        drop(tickets.remove(1));
+        drop(tickets.remove(1));
+        for ticket in tickets.drain(..) {
+            let number = ticket.number;
+            door.bring(ticket, &mut { number }, see_to);
+        }
+        assert_eq!(door.visit(|passed| passed.clone()), [0, 4, 5, 6, 7]);
+        assert!(door.lock().skipped.is_empty());
+    }
+
+    /// What comes after a batch whose thread panicked with the ticket in hand.
+    #[test]
+    fn a_panic_before_the_turn_holds_up_nobody() {
+        let door = Door::new(Vec::new(), vec![0; 4]);
+        let see_to = |passed: &mut Vec<u64>, item: &mut u64| passed.push(*item);
+        let (first, second, third) = (door.ticket(), door.ticket(), door.ticket());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| door.pass(third, |passed| passed.push(2), see_to));
+            door.bring(second, &mut 1, see_to);
+            let panics = scope.spawn(move || {
+                let _ticket = first;
+                panic!("on purpose");
+            });
+            assert!(panics.join().is_err());
+            assert!(waits.join().is_ok());
+        });
+        assert_eq!(
+            door.visit(|passed| passed.clone()),
+            [2],
+            "what was left behind the one that failed is gone"
+        );
+        door.bring(door.ticket(), &mut 3, see_to);
+        let state = door.lock();
+        assert_eq!((state.left.len(), state.spares.len(), state.next), (0, 4, 4));
     }
 }

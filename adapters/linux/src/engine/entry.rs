@@ -1,15 +1,16 @@
 //! Where packets arrive: from packet sockets and UDP ports through the data path into the TUN interface.
 
 use super::batch::Batch;
-use super::common::Common;
+use super::common::{Common, Locked};
+use super::destination;
 use super::door::Ticket;
+use super::whole::{Whole, is_fragment_for_us};
 use crate::BATCH;
 use crate::ike::letter;
-use crate::offload;
 use crate::receive::Arrival;
 use arrayvec::ArrayVec;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
-use casemate_datapath::{DropReason, Inbound, RUN};
+use casemate::path::{Arrivals, Cut, Opened};
+use casemate_datapath::{DropReason, Inbound, RUN, Via};
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
 use std::iter::repeat_n;
@@ -17,7 +18,11 @@ use std::slice;
 
 /// Finds the SAs of the packets of a batch and opens them. Once the SAs are found, `pass_on` is called: the next batch may be read. Answers the
 /// right to have them delivered.
-pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
+pub(super) fn take<'c>(
+    common: &'c Common,
+    batch: &mut Batch,
+    pass_on: impl FnOnce(),
+) -> Ticket<'c, Entry, Box<Batch>> {
     let Batch { buffers, now, opening, .. } = batch;
     buffers.with_packets(|packets| {
         let mut home = common.home();
@@ -34,12 +39,15 @@ pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -
 
 /// Obeys verdicts.
 pub(super) struct Entry {
-    reassembler: Reassembler,
+    arrivals: Arrivals,
+    opened: Opened,
+    /// Of fragments that SAs delivered for this host.
+    whole: Whole,
 }
 
 impl Entry {
-    pub(super) fn new(reassembler: Reassembler) -> Self {
-        Self { reassembler }
+    pub(super) fn new(arrivals: Arrivals, opened: Opened, whole: Whole) -> Self {
+        Self { arrivals, opened, whole }
     }
 
     /// Has the data path judge the packets of a batch that [`take`] has opened, and delivers them.
@@ -54,26 +62,40 @@ impl Entry {
             for ((packets, verdicts), opening) in runs.zip(opening) {
                 datapath.finish_inbound(*now, packets, opening, verdicts);
             }
+            let link_mtu = datapath.link_mtu();
             drop(home);
-            self.obey(packets, &verdicts, common, *now);
+            self.obey(packets, &verdicts, (common, link_mtu), *now);
         });
     }
 
-    fn obey(&mut self, packets: &[Packet<'_>], verdicts: &[Inbound], common: &Common, now: Instant) {
+    fn obey(
+        &mut self,
+        packets: &[Packet<'_>],
+        verdicts: &[Inbound],
+        (common, link_mtu): (&Common, usize),
+        now: Instant,
+    ) {
         let mut to_deliver = ArrayVec::<_, BATCH>::new();
         // Clear text, without an SA, has reached the host without us.
         let is_ours =
             |verdict: &Inbound| matches!(verdict, Inbound::Deliver(admitted) if admitted.sa.is_some());
-        let delivered = packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict));
-        to_deliver.extend(delivered.map(|(packet, _)| packet.data()));
-        offload::join(&to_deliver, |run| {
-            if common.tun.deliver_run(run).is_err() {
-                run.packets().for_each(|packet| common.note_drop(now, DropReason::SendFailed, packet));
+        for (packet, _) in packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict)) {
+            if is_fragment_for_us(packet.data(), common) {
+                self.whole.take(packet.data(), common, now);
+            } else if let Some(cut) = self.opened.cut_long(packet.data(), link_mtu) {
+                deliver_cut(packet.data(), cut, common, now);
+            } else {
+                to_deliver.push(packet.data());
             }
-        });
+        }
+        let lost = |packet: &[u8]| common.note_drop(now, DropReason::SendFailed, packet);
+        common.tun.deliver_batch(&to_deliver, lost);
         for (packet, verdict) in packets.iter().zip(verdicts) {
             match *verdict {
                 Inbound::Reassemble => self.reassemble(packet.data(), common, now),
+                Inbound::ReassembleOpened(via) => {
+                    reassemble_opened(&mut self.opened, via, packet.data(), common, now);
+                }
                 Inbound::Ike(at) => common.notes.letters(letter(packet.data(), at.into()).into_iter()),
                 // Handed over, or counted already.
                 Inbound::Deliver(_) | Inbound::Drop(_) | Inbound::Consumed(_) => {}
@@ -81,41 +103,88 @@ impl Entry {
         }
     }
 
-    /// RFC 4303 section 3.4.1: reassembly comes before opening.
+    /// Takes a fragment from the network, and opens the packet that is whole with it.
     fn reassemble(&mut self, fragment: &[u8], common: &Common, now: Instant) {
-        match self.reassembler.push(now, fragment) {
-            Reassembly::Held => {}
-            Reassembly::Dropped(error) => common.note_drop(now, error.drop_reason(), fragment),
-            // A fragment may hide what it is a fragment of, so the whole is sorted once more.
-            Reassembly::Whole(mut packet) => {
-                if Arrival::of(packet.data(), &common.ours()) == Arrival::Protected {
-                    let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
-                    let (packets, verdicts) = (slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
-                    common.home().endpoint.datapath_mut().inbound(now, packets, verdicts);
-                    deliver(&packet, verdict, common, now);
-                }
+        let Self { arrivals, opened, whole } = self;
+        let Some(mut packet) = arrivals.join(now, fragment, &mut Locked(common)).whole() else { return };
+        // A fragment may hide what it is a fragment of, so the whole is sorted once more.
+        if Arrival::of(packet.data(), &common.ours()) != Arrival::Protected {
+            return;
+        }
+        let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
+        let (packets, verdicts) = (slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+        let mut home = common.home();
+        let datapath = home.endpoint.datapath_mut();
+        datapath.inbound(now, packets, verdicts);
+        let link_mtu = datapath.link_mtu();
+        drop(home);
+        match verdict {
+            Inbound::ReassembleOpened(via) => reassemble_opened(opened, via, packet.data(), common, now),
+            verdict => {
+                let cut = opened.cut_long(packet.data(), link_mtu);
+                deliver(&packet, (verdict, cut), (whole, common), now);
             }
         }
     }
 
-    /// Gives up datagrams whose fragments did not come in time; answers how many.
-    pub(super) fn expire(&mut self, now: Instant) -> usize {
-        self.reassembler.expire(now)
+    /// Drops datagrams whose fragments did not come in time.
+    pub(super) fn expire(&mut self, now: Instant, common: &Common) {
+        self.arrivals.expire(now, &mut Locked(common));
+        self.opened.expire(now, &mut Locked(common));
+        for _ in 0..self.whole.expire(now) {
+            common.note_drop(now, DropReason::FragmentTimeout, &[]);
+        }
     }
 }
 
-fn deliver(packet: &Packet<'_>, verdict: Inbound, common: &Common, now: Instant) {
+/// Takes a fragment that SAs delivered, and delivers the datagram that is whole with it.
+fn reassemble_opened(opened: &mut Opened, via: Via, fragment: &[u8], common: &Common, now: Instant) {
+    let joined = opened.join(now, via, fragment, &mut Locked(common));
+    let Some((whole, cut)) = joined.whole() else { return };
+    match cut {
+        Some(cut) => deliver_cut(whole.data(), cut, common, now),
+        None => deliver_one(whole.data(), common, now),
+    }
+}
+
+/// Delivers a packet in pieces, but to this host whole (`whole.rs`).
+#[cold]
+fn deliver_cut(packet: &[u8], cut: Cut, common: &Common, now: Instant) {
+    let is_ours = destination(packet).is_some_and(|dst| common.is_host(dst));
+    // What cannot be cut is a fragment already: the kernel sends its source an ICMP error if it is too long.
+    let pieces = if is_ours { None } else { cut.pieces(packet).ok() };
+    let Some(mut pieces) = pieces else { return deliver_one(packet, common, now) };
+    let mut piece = vec![0; cut.mtu];
+    while let Some(len) = pieces.next(&mut piece) {
+        deliver_one(piece.get(..len).unwrap_or_default(), common, now);
+    }
+}
+
+fn deliver_one(packet: &[u8], common: &Common, now: Instant) {
+    if common.tun.deliver(packet).is_err() {
+        common.note_drop(now, DropReason::SendFailed, packet);
+    }
+}
+
+fn deliver(
+    packet: &Packet<'_>,
+    (verdict, cut): (Inbound, Option<Cut>),
+    (whole, common): (&mut Whole, &Common),
+    now: Instant,
+) {
     match verdict {
         // Clear text has reached the host without us.
         Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
-        Inbound::Deliver(_) => {
-            if common.tun.deliver(packet.data()).is_err() {
-                common.note_drop(now, DropReason::SendFailed, packet.data());
-            }
+        Inbound::Deliver(_) if is_fragment_for_us(packet.data(), common) => {
+            whole.take(packet.data(), common, now);
         }
+        Inbound::Deliver(_) => match cut {
+            Some(cut) => deliver_cut(packet.data(), cut, common, now),
+            None => deliver_one(packet.data(), common, now),
+        },
         // Only UDP ports bring IKE, and what they bring is whole.
         Inbound::Ike(_) => common.note_drop(now, DropReason::NoSa, packet.data()),
         // Counted already, or rightly nothing to deliver. What is whole is not asked for again.
-        Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => {}
+        Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble | Inbound::ReassembleOpened(_) => {}
     }
 }

@@ -1,18 +1,17 @@
 //! Where packets leave: the verdicts on a batch from the TUN interface are obeyed here.
 
 use super::batch::Batch;
-use super::common::Common;
+use super::common::{Common, Locked};
 use super::door::Ticket;
 use super::home::Home;
 use super::{destination, set_ident_if_zero};
 use crate::netlink::Netlink;
-use crate::raw::Sender;
+use crate::raw::{Sender, is_full};
 use crate::train::{Train, Trains};
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
-use casemate_datapath::fragment::Fragments;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
+use casemate::path::{Cut, Leaving, OutboundPath};
 use casemate_datapath::{DropReason, Outbound, RUN, SaId, Sealed};
 use casemate_sa::Instant;
 use casemate_wire::ip::proto;
@@ -27,7 +26,11 @@ const SCRATCH: usize = 256 << 10;
 
 /// Reserves numbers for the packets of a batch and seals them. Once they have their numbers, `pass_on` is called: the next batch may be read.
 /// Answers the right to have them sent.
-pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -> Ticket {
+pub(super) fn take<'c>(
+    common: &'c Common,
+    batch: &mut Batch,
+    pass_on: impl FnOnce(),
+) -> Ticket<'c, Exit, Box<Batch>> {
     let Batch { buffers, now, sealing, .. } = batch;
     buffers.with_packets(|packets| {
         common.idents.prepare(packets);
@@ -46,7 +49,7 @@ pub(super) fn take(common: &Common, batch: &mut Batch, pass_on: impl FnOnce()) -
 
 /// Obeys verdicts.
 pub(super) struct Exit {
-    reassembler: Reassembler,
+    path: OutboundPath,
     sending: Sending,
 }
 
@@ -66,7 +69,7 @@ impl Exit {
     pub(super) fn new(
         sender: Arc<Sender>,
         (mark, ports): (u32, &[UdpPort]),
-        reassembler: Reassembler,
+        path: OutboundPath,
     ) -> Result<Self, Error> {
         let sending = Sending {
             sender,
@@ -75,7 +78,7 @@ impl Exit {
             netlink: Netlink::open()?,
             mark,
         };
-        Ok(Self { reassembler, sending })
+        Ok(Self { path, sending })
     }
 
     /// Has the data path judge the packets of a batch that [`take`] has sealed, and sends them.
@@ -104,7 +107,7 @@ impl Exit {
         common: &Common,
         now: Instant,
     ) {
-        let Self { reassembler, sending } = self;
+        let Self { path, sending } = self;
         let mut sealed = 0u64;
         for (packet, verdict) in packets.iter_mut().zip(verdicts) {
             if let Outbound::Send(_) = verdict {
@@ -122,12 +125,10 @@ impl Exit {
                 Outbound::Bypass => push(&mut queue, packet.data(), None),
                 Outbound::Reassemble => {
                     sending.flush(&mut queue, common, now);
-                    match reassembler.push(now, packet.data()) {
-                        Reassembly::Held => {}
-                        Reassembly::Dropped(error) => {
-                            common.note_drop(now, error.drop_reason(), packet.data());
-                        }
-                        Reassembly::Whole(mut whole) => sending.protect_whole(&mut whole, common, now),
+                    if let Some((mut whole, leaving)) =
+                        path.reassemble(now, packet.data(), &mut Locked(common))
+                    {
+                        sending.send_whole(&mut whole, leaving, common, now);
                     }
                 }
                 other => {
@@ -139,9 +140,9 @@ impl Exit {
         sending.flush(&mut queue, common, now);
     }
 
-    /// Gives up datagrams whose fragments did not come in time; answers how many.
-    pub(super) fn expire(&mut self, now: Instant) -> usize {
-        self.reassembler.expire(now)
+    /// Drops datagrams whose fragments did not come in time.
+    pub(super) fn expire(&mut self, now: Instant, common: &Common) {
+        self.path.expire(now, &mut Locked(common));
     }
 }
 
@@ -154,33 +155,43 @@ fn finish(packet: &mut Packet<'_>, common: &Common) {
 }
 
 impl Sending {
-    /// Protects and sends a datagram that came in fragments.
-    fn protect_whole(&mut self, whole: &mut Packet<'_>, common: &Common, now: Instant) {
-        common.idents.prepare(std::slice::from_mut(whole));
-        let mut home = common.home();
-        let Home { endpoint, rng, .. } = &mut *home;
-        let verdict = endpoint.datapath_mut().outbound_reassembled(now, rng, whole);
-        drop(home);
-        if let Outbound::Send(_) = verdict {
-            common.notes.sealed(1);
-            finish(whole, common);
+    /// Sends a datagram that came in fragments.
+    fn send_whole(&mut self, whole: &mut Packet<'_>, leaving: Leaving, common: &Common, now: Instant) {
+        match leaving {
+            Leaving::Send { sa, cut } => {
+                if sa.is_some() {
+                    common.notes.sealed(1);
+                    finish(whole, common);
+                }
+                match cut {
+                    Some(cut) => self.send_in_fragments(whole.data(), cut, sa, common, now),
+                    None => self.send_one(whole.data(), sa, common, now),
+                }
+            }
+            Leaving::Reply => self.reply(whole.data(), common, now),
+            Leaving::Dropped(DropReason::CounterNotReserved) => common.notes.unreserved(),
+            // The data path has counted it.
+            Leaving::Dropped(_) => {}
         }
-        self.obey_one(whole, verdict, common, now);
+    }
+
+    /// Delivers an ICMP error to a source behind us.
+    fn reply(&self, packet: &[u8], common: &Common, now: Instant) {
+        if common.tun.deliver(packet).is_err() {
+            common.note_drop(now, DropReason::SendFailed, packet);
+        }
     }
 
     /// Obeys a verdict that does not fit into a batch.
     fn obey_one(&mut self, packet: &mut Packet<'_>, verdict: Outbound, common: &Common, now: Instant) {
         match verdict {
             Outbound::Send(Sealed { sa, fragment_to: Some(mtu), .. }) => {
-                self.send_in_fragments(packet.data(), mtu.into(), sa, common, now);
+                let cut = Cut { mtu: mtu.into(), ident: common.idents.next() };
+                self.send_in_fragments(packet.data(), cut, Some(sa), common, now);
             }
             Outbound::Send(Sealed { sa, .. }) => self.send_one(packet.data(), Some(sa), common, now),
             Outbound::Bypass => self.send_one(packet.data(), None, common, now),
-            Outbound::Reply(_) => {
-                if common.tun.deliver(packet.data()).is_err() {
-                    common.note_drop(now, DropReason::SendFailed, packet.data());
-                }
-            }
+            Outbound::Reply(_) => self.reply(packet.data(), common, now),
             Outbound::Drop(DropReason::CounterNotReserved) => common.notes.unreserved(),
             // The data path has counted it. A whole datagram is not asked for again.
             Outbound::Drop(_) | Outbound::Reassemble => {}
@@ -197,13 +208,25 @@ impl Sending {
             self.send_alone(now_alone, common, now);
             let count = together.as_ref().map_or(0, Train::len);
             let (now_together, others) = others.split_at_checked(count).unwrap_or((others, &[]));
-            if together.is_some_and(|train| self.trains.send(&train).is_err()) {
+            if together.is_some_and(|train| !self.goes_by_train(&train, now)) {
                 // What is wrong with them is found out one by one.
                 self.send_alone(now_together, common, now);
             }
             rest = others;
         }
         queue.clear();
+    }
+
+    /// Sends a train, if trains go there now; returns whether.
+    fn goes_by_train(&mut self, train: &Train<'_>, now: Instant) -> bool {
+        if self.sender.separates(now, train.destination()) {
+            return false;
+        }
+        let sent = self.trains.send(train);
+        if sent.as_ref().is_err_and(is_full) {
+            self.sender.separate(now);
+        }
+        sent.is_ok()
     }
 
     /// Sends packets with the headers that they have.
@@ -213,8 +236,14 @@ impl Sending {
             packets.extend(run.iter().map(|(packet, dst, _)| (*packet, *dst)));
             let mut sent = 0usize;
             while let (Some(rest), Some(first)) = (packets.get(sent..), run.get(sent)) {
-                match self.sender.send(rest) {
+                match self.sender.send(now, rest) {
                     Ok(count) => sent = sent.saturating_add(count.max(1)),
+                    // Nothing else goes there for now.
+                    Err(error) if is_full(&error) => {
+                        let same = rest.iter().take_while(|(_, dst)| *dst == first.1);
+                        sent = sent.saturating_add(same.clone().count());
+                        same.for_each(|(packet, _)| common.note_drop(now, DropReason::LinkFull, packet));
+                    }
                     Err(error) => {
                         self.not_sent(*first, &error, common, now);
                         sent = sent.saturating_add(1);
@@ -231,23 +260,36 @@ impl Sending {
     }
 
     /// RFC 4303 section 3.3.4: fragments are cut after protection.
-    fn send_in_fragments(&mut self, packet: &[u8], mtu: usize, sa: SaId, common: &Common, now: Instant) {
-        let ident = common.idents.next();
-        let (Ok(mut fragments), Some(dst)) = (Fragments::new(packet, mtu, ident), destination(packet)) else {
+    fn send_in_fragments(
+        &mut self,
+        packet: &[u8],
+        cut: Cut,
+        sa: Option<SaId>,
+        common: &Common,
+        now: Instant,
+    ) {
+        let (Ok(mut fragments), Some(dst)) = (cut.pieces(packet), destination(packet)) else {
             return common.note_drop(now, DropReason::TooBig, packet);
         };
         let mut scratch = std::mem::take(&mut self.scratch);
+        // Empty while it is in use: a fragment is cut once more.
+        let is_nested = scratch.is_empty();
+        if is_nested {
+            scratch = vec![0; cut.mtu].into_boxed_slice();
+        }
         let mut is_lost = false;
         while !fragments.is_finished() && !is_lost {
             let mut queue: ArrayVec<Outgoing<'_>, BATCH> = ArrayVec::new();
-            for out in scratch.chunks_exact_mut(mtu.max(1)).take(BATCH) {
+            for out in scratch.chunks_exact_mut(cut.mtu.max(1)).take(BATCH) {
                 let Some(len) = fragments.next(out) else { break };
-                queue.push((out.get(..len).unwrap_or_default(), dst, Some(sa)));
+                queue.push((out.get(..len).unwrap_or_default(), dst, sa));
             }
             is_lost = queue.is_empty();
             self.flush(&mut queue, common, now);
         }
-        self.scratch = scratch;
+        if !is_nested {
+            self.scratch = scratch;
+        }
         if is_lost {
             common.note_drop(now, DropReason::TooBig, packet);
         }
@@ -270,7 +312,7 @@ impl Sending {
     }
 
     /// The link is narrower than thought. Its MTU is learnt, so that senders behind us hear of it with their next packet,
-    /// and this one goes in fragments if it may.
+    /// and this one goes in fragments if it may. A fragment of IPv4 is cut once more; one of IPv6 is lost.
     fn too_long_for_link(
         &mut self,
         packet: &[u8],
@@ -280,15 +322,15 @@ impl Sending {
         now: Instant,
     ) {
         let mtu = link_mtu(&mut self.netlink, dst, self.mark).filter(|&mtu| mtu < packet.len());
-        let (Some(mtu), Some(sa)) = (mtu, sa) else {
+        // RFC 8200 section 5: IPv6 packets of others are not cut on their way.
+        let Some(mtu) = mtu.filter(|_| sa.is_some() || dst.is_ipv4()) else {
             return common.note_drop(now, DropReason::TooBig, packet);
         };
-        common.home().endpoint.datapath_mut().set_path_mtu(sa, mtu, now);
-        // Empty while fragments are being sent: then the link shrank under them, and they are lost.
-        if self.scratch.is_empty() {
-            return common.note_drop(now, DropReason::TooBig, packet);
+        if let Some(sa) = sa {
+            common.home().endpoint.datapath_mut().set_path_mtu(sa, mtu, now);
         }
-        self.send_in_fragments(packet, mtu, sa, common, now);
+        let cut = Cut { mtu, ident: common.idents.next() };
+        self.send_in_fragments(packet, cut, sa, common, now);
     }
 }
 

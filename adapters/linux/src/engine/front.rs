@@ -2,19 +2,24 @@
 
 use super::batch::Batch;
 use super::common::Common;
+use super::discards::Discards;
 use super::dummies::Dummies;
 use super::exit::Exit;
 use super::keepalive::Keepalives;
+use super::told::Told;
 use super::{Attendant, Home};
 use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::ike::IkePorts;
+use crate::raw::Sender;
 use crate::setup::Live;
 use crate::signal::{Signal, Signals};
 use crate::sys::Watch;
 use crate::udp::UdpSender;
 use crate::{BATCH, Error};
+use casemate_ike::Transmit;
 use casemate_sa::Instant;
+use std::sync::Arc;
 
 /// What only the engine's own thread uses.
 pub(super) struct Front {
@@ -25,11 +30,18 @@ pub(super) struct Front {
     pub(super) ike: Option<IkePorts>,
     /// Where IKE messages are sent from.
     pub(super) senders: Vec<UdpSender>,
+    /// Where packets leave.
+    pub(super) raw: Arc<Sender>,
     pub(super) keepalives: Keepalives,
     pub(super) dummies: Option<Dummies>,
     pub(super) ledger: Option<Ledger>,
     pub(super) signals: Signals,
     pub(super) last_tick: Instant,
+    /// IKE messages, and notices, that wait until the system follows.
+    pub(super) outbox: Vec<Transmit>,
+    pub(super) told: Told,
+    /// What is held for a former run.
+    pub(super) discards: Discards,
 }
 
 impl Front {
@@ -42,7 +54,7 @@ impl Front {
     ) -> Result<(), Error> {
         loop {
             let ready = self.wait(common, watch)?;
-            let [signal, call, bell, addresses, ike] = ready.own();
+            let [signal, call, bell, addresses, ike, followed] = ready.own();
             if signal && self.obey_signal(common, attendant) {
                 return Ok(());
             }
@@ -50,10 +62,14 @@ impl Front {
                 let queues = common.intake().source.counters();
                 let mut home = common.home();
                 home.queues = queues;
+                home.rejected_writes = common.tun.rejected();
                 attendant.attend(&mut home);
             }
             if bell {
                 common.notes.bell.silence();
+            }
+            if followed {
+                self.live.bell().silence();
             }
             if addresses {
                 self.live.note_addresses();

@@ -18,6 +18,8 @@ pub struct Home {
     pub(super) routes: MarkedRoutes,
     /// As they were when the attendant was called.
     pub(super) queues: Option<PerClass<Counters>>,
+    /// As it was then.
+    pub(super) rejected_writes: u64,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -29,7 +31,8 @@ impl Home {
         providers: Vec<&'static dyn Provider>,
         credentials: Arc<dyn Credentials + Send + Sync>,
     ) -> Self {
-        Self { endpoint, rng, clock, routes: MarkedRoutes { mark }, queues: None, providers, credentials }
+        let routes = MarkedRoutes { mark };
+        Self { endpoint, rng, clock, routes, queues: None, rejected_writes: 0, providers, credentials }
     }
 
     /// The endpoint, to look at.
@@ -40,6 +43,11 @@ impl Home {
     /// What became of the packets of each class before they were protected; `None` without a scheduler.
     pub const fn queues(&self) -> Option<&PerClass<Counters>> {
         self.queues.as_ref()
+    }
+
+    /// How many writes of joined packets to the TUN interface the kernel rejected; their packets were written one by one.
+    pub const fn rejected_writes(&self) -> u64 {
+        self.rejected_writes
     }
 
     /// The time.

@@ -4,7 +4,7 @@ use crate::raw::Sender;
 use crate::udp;
 use casemate_datapath::{Datapath, Direction, SaId};
 use casemate_sa::{Instant, SaParams};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(super) struct Keepalives {
 
 struct Path {
     id: SaId,
-    src: (IpAddr, u16),
-    dst: (IpAddr, u16),
+    src: SocketAddr,
+    dst: SocketAddr,
     last_seq: u64,
     /// When something was sent last; at first nothing was.
     active_at: Option<Instant>,
@@ -32,7 +32,7 @@ impl Keepalives {
         let outbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
         let paths = outbound.filter_map(|(id, sa)| {
             let encap = sa.encap?;
-            let (src, dst) = ((sa.src, encap.src_port), (sa.dst, encap.dst_port));
+            let (src, dst) = ((sa.src, encap.src_port).into(), (sa.dst, encap.dst_port).into());
             Some(Path { id: *id, src, dst, last_seq: sa.last_sent, active_at: None })
         });
         Self { sender, paths: paths.collect() }
@@ -46,10 +46,9 @@ impl Keepalives {
                 (path.last_seq, path.active_at) = (seq, Some(now));
             } else if path.active_at.is_none_or(|at| now.since(at) >= INTERVAL) {
                 path.active_at = Some(now);
-                let mut packet = [0; 64];
-                if let Some(len) = udp::keepalive(&mut packet, path.src, path.dst) {
+                if let Some(packet) = udp::keepalive(path.src, path.dst) {
                     // Whether it goes matters little.
-                    let _ = self.sender.send(&[(packet.get(..len).unwrap_or_default(), path.dst.0)]);
+                    let _ = self.sender.send(now, &[(&packet, path.dst.ip())]);
                 }
             }
         }

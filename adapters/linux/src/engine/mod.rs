@@ -25,6 +25,7 @@ mod batch;
 mod chores;
 mod common;
 mod crew;
+mod discards;
 mod door;
 mod dummies;
 mod entry;
@@ -37,8 +38,10 @@ mod ordered;
 mod pace;
 mod parts;
 mod source;
+mod told;
 mod turn;
 mod wait;
+mod whole;
 
 use crate::Error;
 use crate::filter::{Share, Urgent};
@@ -48,13 +51,14 @@ use crate::receive::Receiver;
 use crate::sys::Bell;
 use crate::udp::UdpPort;
 use batch::Batch;
-use casemate_datapath::reassembly::Reassembler;
+use casemate::path::{Arrivals, Opened, OutboundPath};
 use casemate_datapath::{Direction, SaId};
 use casemate_ike::Settings;
 use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::{IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use common::{Common, Idents};
+use discards::Discards;
 use dummies::Dummies;
 pub use dummies::DummyTraffic;
 use entry::Entry;
@@ -70,6 +74,8 @@ use source::Source;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
+use told::Told;
+use whole::Whole;
 
 /// The engine.
 pub struct Engine {
@@ -115,16 +121,20 @@ impl Engine {
                 && sa.transform.protocol() == Protocol::Ah
                 && sa.src.is_ipv4()
         };
-        let reassembler = || Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
+        let outbound = OutboundPath::gateway(&limits, rng.secret_u64() as u32);
+        let arrivals = Arrivals::new(&limits, limits.reassemblies);
+        let opened = Opened::new(&limits, rng.secret_u64() as u32);
         let idents = Idents::new(rng.secret_u64() as u32, sas.iter().any(signs_v4));
         let source = Source::new(scheduling, &tun, rng.secret_u64())?;
         let bell = Bell::new().map_err(|error| Error::new("eventfd", error))?;
         let sender = Arc::new(Sender::open(mark)?);
-        let exit = Exit::new(sender.clone(), (mark, &ports), reassembler())?;
-        let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
-        let ours = inbound.map(|(_, sa)| sa.dst).collect();
+        // The kernel writes other headers than the data path, and a lone dummy packet never goes by train.
+        let with_trains: &[UdpPort] = if dummies.is_some() { &[] } else { &ports };
+        let exit = Exit::new(sender.clone(), (mark, with_trains), outbound)?;
+        let receiving = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
+        let ours = receiving.map(|(_, sa)| sa.dst).collect();
         let home = Home::new(endpoint, (rng, clock, mark), providers, credentials);
-        let doors = (exit, Entry::new(reassembler()));
+        let doors = (exit, Entry::new(arrivals, opened, Whole::new(&limits)));
         let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
         let front = Front {
             batch: Batch::new(),
@@ -132,17 +142,22 @@ impl Engine {
             live,
             senders: senders.collect::<Result<_, _>>()?,
             ike,
-            keepalives: Keepalives::new(sender, &sas),
+            keepalives: Keepalives::new(sender.clone(), &sas),
+            raw: sender,
             dummies: dummies.and_then(Dummies::new),
             ledger,
             signals,
             last_tick: casemate_sa::Instant::ZERO,
+            outbox: Vec::new(),
+            told: Told::default(),
+            discards: Discards::default(),
         };
         let writer = tun.writer()?;
         let pace = urgent.map(|_| Pace::new());
         let intake = Intake { clock, tun, source, receivers, ports, pace };
         let helpers = threads.get().saturating_sub(1);
         let common = Common::new((intake, home), doors, writer, ours, (idents, bell), helpers);
+        common.set_hosts(front.live.addresses());
         Ok(Self { common, front, helpers, _sinks })
     }
 
@@ -162,9 +177,16 @@ impl Engine {
         })
     }
 
-    /// Ends an orderly run: peers are told, and counters that were reserved and not used are given back.
+    /// Ends an orderly run: peers are told, counters that were reserved and not used are given back, and so
+    /// is everything that was changed in the system.
     pub fn close(self) -> Result<(), Error> {
-        self.front.close(&self.common)
+        self.front.close(true, &self.common)
+    }
+
+    /// Ends a run that failed: the same, but the guard stays, and no traffic that was protected leaves in
+    /// clear.
+    pub fn abandon(self) -> Result<(), Error> {
+        self.front.close(false, &self.common)
     }
 
     /// The endpoint, to be told something before packets move.
@@ -173,9 +195,9 @@ impl Engine {
     }
 
     /// Leads traffic where the policies say that were told to [`home`](Self::home). [`run`](Self::run) does so by itself; before it,
-    /// packets go their old ways, in clear, until this is called.
-    pub fn settle(&mut self, attendant: &mut dyn Attendant) {
-        self.front.settle(&self.common, attendant);
+    /// packets go their old ways, in clear, until this is called. An error if the guard does not stand.
+    pub fn settle(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
+        self.front.settle(&self.common, attendant)
     }
 }
 

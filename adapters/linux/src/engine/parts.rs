@@ -24,12 +24,14 @@ pub trait Attendant {
     fn attend(&mut self, home: &mut Home);
     /// SIGHUP has come; `false` if that is to end the program.
     fn reload(&mut self, home: &mut Home) -> bool;
-    /// The system follows what was done in the calls before: routes and filter stand.
+    /// The system follows what was done in the calls before: routes and filter stand. Called at least once a second.
     fn settled(&mut self);
     /// Something that the endpoint reports.
     fn notice(&mut self, endpoint: &Endpoint, notice: &Notice);
-    /// Something that went wrong with the system, in words. May come often.
+    /// Something that went wrong with the system, in words.
     fn trouble(&mut self, what: String);
+    /// A packet or an IKE message that the system did not send, in words. A stranger can cause this for every packet.
+    fn sending_failed(&mut self, what: String);
 }
 
 /// What an engine is made from.

@@ -10,8 +10,11 @@ use arrayvec::ArrayVec;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// What only the engine's own thread looks after: signals, attendant, bell, addresses, and the ports of IKE alone, which are one.
-const OWN: usize = 5;
+/// What only the engine's own thread looks after: signals, attendant, bell, addresses, the ports of IKE
+/// alone, which are one, and the end of what `nft` does.
+const OWN: usize = 6;
+/// The place of the ports of IKE.
+const IKE: usize = 4;
 /// The most inlets that an engine has: TUN, four receivers, and two sockets of two IP versions for each of eight ports (`EncapPorts` of the
 /// data path).
 const INLETS: usize = 1 + 4 + 2 * 2 * 8;
@@ -39,7 +42,7 @@ impl Ready {
         watch.wait(&mut self.0, timeout).map_err(|error| Error::new("epoll", error))
     }
 
-    /// Signals, attendant, bell, addresses, and the ports of IKE.
+    /// Signals, attendant, bell, addresses, the ports of IKE, and the bell of what follows policies.
     pub(super) fn own(&self) -> [bool; OWN] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
@@ -54,20 +57,21 @@ impl Ready {
 impl Front {
     /// Tells the kernel what is waited for.
     pub(super) fn watch(&self, common: &Common, attendant: &dyn Attendant) -> Result<Watch, Error> {
-        let first: [BorrowedFd<'_>; OWN - 1] =
+        let first: [BorrowedFd<'_>; IKE] =
             [self.signals.as_fd(), attendant.wake(), common.notes.bell.as_fd(), self.live.as_fd()];
-        let ike = self.ike_ports().map(|port| (OWN - 1, port.as_fd()));
+        let ike = self.ike_ports().map(|port| (IKE, port.as_fd()));
+        let followed = std::iter::once((IKE + 1, self.live.bell().as_fd()));
         let intake = common.intake();
         let inlets = intake.descriptors().take_while(|(inlet, _)| *inlet < INLETS);
         let inlets = inlets.map(|(inlet, fd)| (OWN.saturating_add(inlet), fd));
-        let all = first.into_iter().enumerate().chain(ike).chain(inlets);
+        let all = first.into_iter().enumerate().chain(ike).chain(followed).chain(inlets);
         Watch::over(all).map_err(|error| Error::new("epoll", error))
     }
 
     /// Waits for something to do, with nothing left undone.
     pub(super) fn wait(&self, common: &Common, watch: &Watch) -> Result<Ready, Error> {
         let ike = self.ike_ports().any(UdpPort::has_more);
-        let mut ready = Ready::left_over([false, false, false, false, ike], common);
+        let mut ready = Ready::left_over([false, false, false, false, ike, false], common);
         let timeout = if ready.0.contains(&true) { Duration::ZERO } else { self.patience(common) };
         ready.look(watch, timeout)?;
         Ok(ready)

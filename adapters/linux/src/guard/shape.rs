@@ -56,6 +56,13 @@ impl Shape {
         (shape.fields().next().is_some()).then_some((shape, key))
     }
 
+    /// Whether every fragment shows all fields: addresses, and over IPv4 the protocol. Later fragments show
+    /// no port, and the fragment header of IPv6 names the protocol, in later fragments, without any effect on
+    /// the receiver (RFC 8200 section 4.5).
+    pub(crate) const fn is_shown_by_fragments(&self) -> bool {
+        !self.src_port && !self.dst_port && (self.v4 || self.proto.is_none())
+    }
+
     /// What a set with elements of this shape holds: the names of the fields' types.
     pub(crate) fn set_type(&self) -> String {
         let names: Vec<&str> = self.fields().map(|field| field.type_name).collect();
@@ -154,6 +161,30 @@ pub(crate) fn matching(selector: &Selector) -> String {
         }
     }
     text
+}
+
+/// Whether a rule can tell each packet that the selector matches from each that it does not: ports are those
+/// of a protocol.
+pub(crate) fn is_exact(selector: &Selector) -> bool {
+    !selector.needs_ports() || TopFields::of(selector).is_some()
+}
+
+/// Whether every fragment shows what the selector asks for.
+pub(crate) const fn is_shown_by_fragments(selector: &Selector) -> bool {
+    !selector.needs_ports() && (selector.src.is_ipv4() || selector.proto.is_none())
+}
+
+/// The selector without what a later fragment does not show: it matches each fragment of a packet that may
+/// match `selector`.
+pub(crate) const fn for_fragments(selector: &Selector) -> Selector {
+    let proto = if selector.src.is_ipv4() { selector.proto } else { None };
+    Selector {
+        src: selector.src,
+        dst: selector.dst,
+        proto,
+        src_port: PortRange::ANY,
+        dst_port: PortRange::ANY,
+    }
 }
 
 /// A field of a packet that sets look at.

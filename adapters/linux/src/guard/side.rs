@@ -1,7 +1,7 @@
 //! The policies of one direction as layers of chains and sets.
 
 use super::Update;
-use super::shape::{Key, Shape, matching};
+use super::shape::{Key, Shape, for_fragments, is_exact, is_shown_by_fragments, matching};
 use crate::rank::Rank;
 use casemate_sa::Selector;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,27 +23,55 @@ pub(crate) struct SetChange {
 pub(super) struct Side {
     /// Name of its chain.
     name: &'static str,
-    /// The policies that pass packets, as rules.
-    passing: BTreeMap<Rank, String>,
+    /// The policies that pass packets.
+    passing: BTreeMap<Rank, Passing>,
     /// Those that drop them, by how many that pass packets come before.
     layers: BTreeMap<usize, Layer>,
     /// Layers that the kernel has in another way.
     touched: BTreeSet<usize>,
 }
 
+/// A policy that passes packets.
+#[derive(Debug)]
+struct Passing {
+    rule: String,
+    /// Whether it can be judged for a fragment. RFC 4301 section 7.4: a later fragment does not pass because
+    /// of ports.
+    for_fragments: bool,
+}
+
 /// Policies that drop packets, between two that pass them.
+///
+/// Its chain judges whole packets, a second one fragments. Most policies are told from others by what each
+/// fragment shows, and both chains look them up in the same set. For a policy with ports the second chain has
+/// an element of its own, without them.
 #[derive(Debug, Default)]
 struct Layer {
     /// Elements, and how many policies ask for each.
-    sets: BTreeMap<Shape, BTreeMap<Key, u32>>,
+    sets: BTreeMap<SetId, BTreeMap<Key, u32>>,
     /// Policies that are no elements, as matching expressions.
-    rules: BTreeMap<String, u32>,
+    rules: BTreeMap<(String, Judges), u32>,
     /// The sets that the kernel has.
-    standing: BTreeSet<Shape>,
+    standing: BTreeSet<SetId>,
     /// Elements that the kernel has and that are not wanted any more, or the other way round.
-    differing: BTreeSet<(Shape, Key)>,
+    differing: BTreeSet<(SetId, Key)>,
     /// The kernel has other sets or rules.
     reshaped: bool,
+}
+
+/// Names a set of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SetId {
+    shape: Shape,
+    judges: Judges,
+}
+
+/// Which packets a set or a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Judges {
+    All,
+    Whole,
+    Fragments,
 }
 
 impl Side {
@@ -53,7 +81,11 @@ impl Side {
 
     /// A policy that passes packets comes, before any that drops them.
     pub(super) fn pass(&mut self, rank: Rank, selector: &Selector) {
-        self.passing.insert(rank, format!("{}accept", matching(selector)));
+        // A rule for more packets than the policy would let through what others protect.
+        if is_exact(selector) {
+            let rule = format!("{}accept", matching(selector));
+            self.passing.insert(rank, Passing { rule, for_fragments: is_shown_by_fragments(selector) });
+        }
     }
 
     /// A policy that drops packets comes.
@@ -106,48 +138,59 @@ impl Side {
         }
     }
 
-    /// Writes the rules that ask the layers in their order.
+    /// Writes the two chains that ask the layers in their order: for whole packets, and for fragments.
     pub(super) fn order(&self, text: &mut String) {
-        let _ = writeln!(text, "    jump {}0", self.name);
-        for (at, rule) in (1..).zip(self.passing.values()) {
-            let _ = writeln!(text, "    {rule}\n    jump {}{at}", self.name);
+        let name = self.name;
+        for (chain, suffix, of_fragments) in [("whole", "", false), ("fragment", FRAGMENTS, true)] {
+            let _ = writeln!(text, "  chain {name}_{chain} {{\n    jump {name}0{suffix}");
+            for (at, passing) in (1..).zip(self.passing.values()) {
+                if passing.for_fragments || !of_fragments {
+                    let _ = writeln!(text, "    {}", passing.rule);
+                }
+                let _ = writeln!(text, "    jump {name}{at}{suffix}");
+            }
+            text.push_str("  }\n");
         }
     }
 }
 
 impl Layer {
     fn add(&mut self, selector: &Selector) {
-        let Some((shape, key)) = Shape::of(selector) else {
-            self.reshaped |= count_up(&mut self.rules, matching(selector));
-            return;
-        };
-        let set = self.sets.entry(shape).or_default();
-        self.reshaped |= set.is_empty();
-        if count_up(set, key) {
-            self.differs(shape, key);
+        for (selector, judges) in parts(selector) {
+            let Some((set, key)) = SetId::of(&selector, judges) else {
+                self.reshaped |= count_up(&mut self.rules, (matching(&selector), judges));
+                continue;
+            };
+            let elements = self.sets.entry(set).or_default();
+            self.reshaped |= elements.is_empty();
+            if count_up(elements, key) {
+                self.differs(set, key);
+            }
         }
     }
 
     fn remove(&mut self, selector: &Selector) {
-        let Some((shape, key)) = Shape::of(selector) else {
-            self.reshaped |= count_down(&mut self.rules, &matching(selector));
-            return;
-        };
-        let Some(set) = self.sets.get_mut(&shape) else { return };
-        let gone = count_down(set, &key);
-        if set.is_empty() {
-            self.sets.remove(&shape);
-            self.reshaped = true;
-        }
-        if gone {
-            self.differs(shape, key);
+        for (selector, judges) in parts(selector) {
+            let Some((set, key)) = SetId::of(&selector, judges) else {
+                self.reshaped |= count_down(&mut self.rules, &(matching(&selector), judges));
+                continue;
+            };
+            let Some(elements) = self.sets.get_mut(&set) else { continue };
+            let gone = count_down(elements, &key);
+            if elements.is_empty() {
+                self.sets.remove(&set);
+                self.reshaped = true;
+            }
+            if gone {
+                self.differs(set, key);
+            }
         }
     }
 
     /// An element that came and went before the kernel heard of it does not differ any more.
-    fn differs(&mut self, shape: Shape, key: Key) {
-        if !self.differing.remove(&(shape, key)) {
-            self.differing.insert((shape, key));
+    fn differs(&mut self, set: SetId, key: Key) {
+        if !self.differing.remove(&(set, key)) {
+            self.differing.insert((set, key));
         }
     }
 
@@ -156,54 +199,83 @@ impl Layer {
         if std::mem::take(&mut self.reshaped) {
             self.reshape(&standing, table, prefix, &mut update.script);
         }
-        for (shape, key) in std::mem::take(&mut self.differing) {
+        for (set, key) in std::mem::take(&mut self.differing) {
             // A new set has come with its elements, and one that is gone has taken its own along.
-            if let Some(set) = self.sets.get(&shape).filter(|_| standing.contains(&shape)) {
-                update.element(set_name(prefix, &shape), key.bytes(&shape), set.contains_key(&key));
+            if let Some(elements) = self.sets.get(&set).filter(|_| standing.contains(&set)) {
+                update.element(set.name(prefix), key.bytes(&set.shape), elements.contains_key(&key));
             }
         }
     }
 
-    /// Gives the chain its rules anew, and the table the sets that these need.
-    fn reshape(&self, standing: &BTreeSet<Shape>, table: &str, prefix: &str, script: &mut String) {
-        for (shape, elements) in self.sets.iter().filter(|(shape, _)| !standing.contains(shape)) {
-            let _ = writeln!(
-                script,
-                "add set inet {table} {} {}",
-                set_name(prefix, shape),
-                body(shape, elements)
-            );
+    /// Gives the chains their rules anew, and the table the sets that these need.
+    fn reshape(&self, standing: &BTreeSet<SetId>, table: &str, prefix: &str, script: &mut String) {
+        for (set, elements) in self.sets.iter().filter(|(set, _)| !standing.contains(set)) {
+            let (name, body) = (set.name(prefix), body(&set.shape, elements));
+            let _ = writeln!(script, "add set inet {table} {name} {body}");
         }
-        let _ = writeln!(script, "flush chain inet {table} {prefix}");
-        for rule in self.chain(prefix) {
-            let _ = writeln!(script, "add rule inet {table} {prefix} {rule}");
+        for (suffix, left_out) in CHAINS {
+            let _ = writeln!(script, "flush chain inet {table} {prefix}{suffix}");
+            for rule in self.chain(prefix, left_out) {
+                let _ = writeln!(script, "add rule inet {table} {prefix}{suffix} {rule}");
+            }
         }
-        for shape in standing.iter().filter(|shape| !self.sets.contains_key(shape)) {
-            let _ = writeln!(script, "delete set inet {table} {}", set_name(prefix, shape));
+        for set in standing.iter().filter(|set| !self.sets.contains_key(set)) {
+            let _ = writeln!(script, "delete set inet {table} {}", set.name(prefix));
         }
     }
 
-    /// Writes the sets and the chain.
+    /// Writes the sets and the chains.
     fn write(&self, prefix: &str, text: &mut String) {
-        for (shape, elements) in &self.sets {
-            let _ = writeln!(text, "  set {} {}", set_name(prefix, shape), body(shape, elements));
+        for (set, elements) in &self.sets {
+            let _ = writeln!(text, "  set {} {}", set.name(prefix), body(&set.shape, elements));
         }
-        let _ = writeln!(text, "  chain {prefix} {{");
-        for rule in self.chain(prefix) {
-            let _ = writeln!(text, "    {rule}");
+        for (suffix, left_out) in CHAINS {
+            let _ = writeln!(text, "  chain {prefix}{suffix} {{");
+            for rule in self.chain(prefix, left_out) {
+                let _ = writeln!(text, "    {rule}");
+            }
+            text.push_str("  }\n");
         }
-        text.push_str("  }\n");
     }
 
-    /// The rules of the chain.
-    fn chain(&self, prefix: &str) -> impl Iterator<Item = String> {
-        let lookups = self.sets.keys().map(move |shape| shape.lookup(&set_name(prefix, shape)) + " ");
-        lookups.chain(self.rules.keys().cloned()).map(|matching| format!("{matching}counter drop"))
+    /// The rules of a chain: all but those for other packets.
+    fn chain(&self, prefix: &str, left_out: Judges) -> impl Iterator<Item = String> {
+        let sets = self.sets.keys().filter(move |set| set.judges != left_out);
+        let lookups = sets.map(move |set| set.shape.lookup(&set.name(prefix)) + " ");
+        let rules = self.rules.keys().filter(move |(_, judges)| *judges != left_out);
+        let rules = rules.map(|(matching, _)| matching.clone());
+        lookups.chain(rules).map(|matching| format!("{matching}counter drop"))
     }
 }
 
-fn set_name(prefix: &str, shape: &Shape) -> String {
-    format!("{prefix}_{}", shape.name())
+/// What is behind the name of a layer's chain for fragments, and of sets that only this chain uses.
+const FRAGMENTS: &str = "_frag";
+
+/// The chains of a layer, and what is not for each.
+const CHAINS: [(&str, Judges); 2] = [("", Judges::Fragments), (FRAGMENTS, Judges::Whole)];
+
+/// A policy as one selector for all packets, or as one for whole packets and one for fragments.
+fn parts(selector: &Selector) -> impl Iterator<Item = (Selector, Judges)> {
+    let shown = match Shape::of(selector) {
+        Some((shape, _)) => shape.is_shown_by_fragments(),
+        None => is_shown_by_fragments(selector),
+    };
+    let judges = if shown { Judges::All } else { Judges::Whole };
+    let of_fragments = (!shown).then(|| (for_fragments(selector), Judges::Fragments));
+    std::iter::once((*selector, judges)).chain(of_fragments)
+}
+
+impl SetId {
+    fn of(selector: &Selector, judges: Judges) -> Option<(Self, Key)> {
+        Shape::of(selector).map(|(shape, key)| (Self { shape, judges }, key))
+    }
+
+    /// Different from those of other sets of the layer: the shape says whether a set is for all packets or
+    /// for whole ones.
+    fn name(&self, prefix: &str) -> String {
+        let suffix = if self.judges == Judges::Fragments { FRAGMENTS } else { "" };
+        format!("{prefix}_{}{suffix}", self.shape.name())
+    }
 }
 
 /// What stands behind the name of a set.

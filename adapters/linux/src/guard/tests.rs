@@ -1,5 +1,5 @@
 use super::*;
-use casemate_sa::{AddrRange, Selector};
+use casemate_sa::{AddrRange, PortRange, Selector};
 
 fn range(text: &str) -> AddrRange {
     let (addr, len) = text.split_once('/').unwrap();
@@ -21,14 +21,15 @@ fn rank(priority: u32) -> Rank {
 
 fn guard(policies: &[(u32, Demand)]) -> Guard {
     let mut guard = Guard::new(Frame { tun: "tun5".into(), mark: 7, encap_ports: vec![500, 4500] });
-    guard.again(policies.iter().map(|(priority, demand)| (Direction::Outbound, rank(*priority), demand)));
+    guard.again(policies.iter().map(|(priority, demand)| (Direction::Outbound, rank(*priority), *demand)));
     guard
 }
 
 #[test]
 fn a_filter_without_policies_has_one_empty_layer_each_way() {
     let script = guard(&[]).script();
-    for line in ["  chain in0 {\n  }\n", "  chain out0 {\n  }\n", "    jump in0\n", "    jump out0\n"] {
+    let chains = ["  chain in0 {\n  }\n", "  chain out0_frag {\n  }\n"];
+    for line in chains.into_iter().chain(["    jump in0\n", "    jump out0\n", "    jump out0_frag\n"]) {
         assert_eq!(script.matches(line).count(), 1, "{line} in {script}");
     }
     assert!(script.contains("    udp dport { 500, 4500 } accept\n"));
@@ -88,14 +89,17 @@ fn a_policy_of_another_shape_changes_one_chain() {
         came.script,
         "add set inet casemate_tun5 in0_v4_s32_d16 { type ipv4_addr . ipv4_addr; elements = { 10.2.0.1 . 10.1.0.0 } }\n\
          flush chain inet casemate_tun5 in0\n\
-         add rule inet casemate_tun5 in0 ip saddr . ip daddr & 255.255.0.0 @in0_v4_s32_d16 counter drop\n"
+         add rule inet casemate_tun5 in0 ip saddr . ip daddr & 255.255.0.0 @in0_v4_s32_d16 counter drop\n\
+         flush chain inet casemate_tun5 in0_frag\n\
+         add rule inet casemate_tun5 in0_frag ip saddr . ip daddr & 255.255.0.0 @in0_v4_s32_d16 counter drop\n"
     );
     assert_eq!(came.elements, []);
     guard.remove(Direction::Inbound, rank(1), &inside("10.2.0.1/32", "10.1.0.0/16"));
     let went = guard.update();
     assert_eq!(
         went.script,
-        "flush chain inet casemate_tun5 in0\ndelete set inet casemate_tun5 in0_v4_s32_d16\n"
+        "flush chain inet casemate_tun5 in0\nflush chain inet casemate_tun5 in0_frag\n\
+         delete set inet casemate_tun5 in0_v4_s32_d16\n"
     );
     assert_eq!(went.elements, []);
 }
@@ -112,4 +116,56 @@ fn what_passes_packets_makes_the_filter_anew_in_one_transaction() {
     assert!(!guard.is_other());
     guard.distrust();
     assert!(guard.update().script.starts_with(lead));
+}
+
+/// RFC 4301 section 7.4.
+#[test]
+fn policies_with_ports_drop_every_fragment_between_their_addresses() {
+    let mut service = inside("10.1.0.0/16", "10.2.0.0/16");
+    (service.selector.proto, service.selector.dst_port) = (Some(17), PortRange::single(53));
+    let mut open = bypass("10.1.0.0/16", "10.2.0.9/32");
+    (open.selector.proto, open.selector.dst_port) = (Some(17), PortRange::single(53));
+    let script = guard(&[(1, open), (2, service)]).script();
+    let of_fragments = "meta l4proto 17 ip saddr & 255.255.0.0 . ip daddr & 255.255.0.0 @out1_v4_s16_d16_p17_frag counter drop";
+    assert!(script.contains(&format!("  chain out1_frag {{\n    {of_fragments}\n  }}\n")), "{script}");
+    let whole = "@out1_v4_s16_d16_p17_dport counter drop\n  }\n";
+    assert!(script.contains(whole), "{script}");
+    // What passes because of its port passes whole.
+    assert!(
+        script.contains("  chain out_fragment {\n    jump out0_frag\n    jump out1_frag\n  }\n"),
+        "{script}"
+    );
+    assert_eq!(script.matches("th dport 53 accept").count(), 1);
+}
+
+#[test]
+fn the_protocol_of_an_ipv6_fragment_is_not_believed() {
+    let mut service = inside("fd01::/64", "fd02::/64");
+    service.selector.proto = Some(6);
+    let mut open = bypass("fd01::/64", "fd02::9/128");
+    open.selector.proto = Some(50);
+    let script = guard(&[(1, open), (2, service)]).script();
+    assert!(script.contains("@out1_v6_s64_d64_p6 counter drop"), "{script}");
+    assert!(script.contains("@out1_v6_s64_d64_frag counter drop"), "{script}");
+    assert_eq!(script.matches("meta l4proto 50 accept").count(), 1);
+}
+
+#[test]
+fn what_passes_passes_no_more_than_its_policy_says() {
+    let mut open = bypass("10.1.0.0/16", "10.2.0.0/16");
+    open.selector.dst_port = PortRange::single(53);
+    let script = guard(&[(1, open), (2, inside("10.1.0.0/16", "10.2.0.0/16"))]).script();
+    assert!(!script.contains("10.2.0.0/16 accept"), "ports of any protocol are no rule: {script}");
+}
+
+#[test]
+fn neighbours_and_routers_are_heard_and_redirects_are_not() {
+    let script = guard(&[(1, inside("fe80::/10", "::/0"))]).script();
+    assert_eq!(script.matches("icmpv6 type { 135, 136 } ip6 hoplimit 255 accept\n").count(), 2);
+    let routers = "icmpv6 type { 133, 134 } ip6 hoplimit 255 ip6 saddr { ::/128, fe80::/10 } accept\n";
+    assert_eq!(script.matches(routers).count(), 2);
+    assert!(!script.contains("137"), "{script}");
+    // None of them comes in fragments (RFC 6980).
+    let (_, sent) = script.split_once("chain sent").unwrap();
+    assert!(sent.find("frag more-fragments 1 goto out_fragment") < sent.find("icmpv6"), "{script}");
 }

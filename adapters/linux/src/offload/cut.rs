@@ -1,7 +1,7 @@
 //! Cuts what the kernel hands over in one piece into packets (RFC 9293 section 3.7 lets TCP choose its segments; the cut is where
 //! the kernel would have made it).
 
-use super::header::{HEADER_LEN, Kind, VnetHeader};
+use super::header::{HEADER_LEN, Kind, Unfinished, VnetHeader};
 use super::segment::{CWR, FIN, FLAGS_AT, Layout, PSH, SEQUENCE_AT, Upper, finished};
 use crate::buffers::MAX_PACKET;
 use casemate_wire::checksum::Sum;
@@ -18,6 +18,8 @@ pub(crate) struct Cutter {
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     layout: Layout,
+    /// The sum of the pseudo header for a length of 0.
+    pseudo: Sum,
     /// Payload of a packet.
     size: usize,
     /// Where the next packet's payload begins.
@@ -70,7 +72,14 @@ impl Cutter {
         if !is_right || segments.size == 0 {
             return None;
         }
-        self.rest = Some(Rest { layout, size: segments.size.into(), at: layout.payload_at, index: 0 });
+        let pseudo = match header.checksum {
+            Some(Unfinished { start, .. }) if usize::from(start) == layout.upper_at => {
+                layout.unfinished_pseudo(packet)?
+            }
+            _ => layout.pseudo(packet, 0)?,
+        };
+        self.rest =
+            Some(Rest { layout, pseudo, size: segments.size.into(), at: layout.payload_at, index: 0 });
         self.next(out)
     }
 
@@ -78,7 +87,7 @@ impl Cutter {
     pub(crate) fn next(&mut self, out: &mut [u8]) -> Option<usize> {
         let rest = self.rest.take()?;
         let packet = self.bytes.get(HEADER_LEN..)?;
-        let Rest { layout, size, at, index } = rest;
+        let Rest { layout, pseudo, size, at, index } = rest;
         let end = at.checked_add(size)?.min(layout.end);
         let (head, payload) = (packet.get(..layout.payload_at)?, packet.get(at..end)?);
         let out = out.get_mut(..head.len().checked_add(payload.len())?)?;
@@ -103,7 +112,7 @@ impl Cutter {
             let ident = out_head.get_mut(4..)?.first_chunk_mut()?;
             *ident = u16::from_be_bytes(*ident).wrapping_add(index).to_be_bytes();
         }
-        layout.settle(out)?;
+        layout.settle(out, pseudo)?;
         if end < layout.end {
             self.rest = Some(Rest { at: end, index: index.wrapping_add(1), ..rest });
         }

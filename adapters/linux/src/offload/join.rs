@@ -8,13 +8,14 @@ use super::segment::{ACK, FLAGS_AT, Layout, PSH, SEQUENCE_AT, Upper};
 use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
-use casemate_wire::ip::IpVersion;
+use casemate_wire::ip::{IpVersion, v4, v6};
 use std::iter::once;
+use std::ops::Range;
 
 /// How many flows of a batch may grow side by side.
 const FLOWS: usize = 8;
-/// The headers of IPv6 and of TCP with all options.
-const MAX_HEAD: usize = 40 + 60;
+/// The headers of IPv6, some extension headers, and TCP with all options.
+const MAX_HEAD: usize = 40 + 64 + 60;
 
 /// What goes to the kernel at once: a packet, or packets of one flow in a row.
 // There is one for every packet that begins something, so that it should be small.
@@ -51,9 +52,10 @@ struct Shape {
 /// The headers of a run, as the kernel wants them.
 pub(crate) type Head = ArrayVec<u8, MAX_HEAD>;
 
-/// Joins the packets of a batch; `out` gets them, or what they make together. Packets of a flow stay in order.
-pub(crate) fn join<'p>(batch: &'p Batch<'p>, mut out: impl FnMut(&Run<'p>)) {
-    let mut joiner = Joiner { batch, runs: ArrayVec::new() };
+/// Joins the packets of a batch; `out` gets them, or what they make together. Packets of a flow stay in order. UDP is joined only if
+/// `joins_udp`.
+pub(crate) fn join<'p>(batch: &'p Batch<'p>, joins_udp: bool, mut out: impl FnMut(&Run<'p>)) {
+    let mut joiner = Joiner { batch, joins_udp, runs: ArrayVec::new() };
     for (place, packet) in (0..=u8::MAX).zip(batch) {
         joiner.push(place, packet, &mut out);
     }
@@ -63,6 +65,7 @@ pub(crate) fn join<'p>(batch: &'p Batch<'p>, mut out: impl FnMut(&Run<'p>)) {
 /// Runs that grow.
 struct Joiner<'p> {
     batch: &'p Batch<'p>,
+    joins_udp: bool,
     runs: ArrayVec<Run<'p>, FLOWS>,
 }
 
@@ -73,7 +76,8 @@ impl<'p> Joiner<'p> {
             self.finish(&mut out);
             return out(&Run::begin(self.batch, packet, None));
         };
-        let shape = Shape::of(packet, layout);
+        let is_joined = self.joins_udp || layout.upper == Upper::Tcp;
+        let shape = if is_joined { Shape::of(packet, layout) } else { None };
         let same_flow = self.runs.iter().position(|run| run.is_of_flow(packet, layout));
         if let Some(index) = same_flow {
             let taken = self.runs.get_mut(index).is_some_and(|open| open.take(place, packet, shape));
@@ -128,7 +132,8 @@ impl<'p> Run<'p> {
         let Some(shape) = self.shape else { return false };
         shape.layout.version == layout.version
             && shape.layout.upper == layout.upper
-            && self.first.get(ends(layout)) == packet.get(ends(layout))
+            && self.first.get(addresses(layout.version)) == packet.get(addresses(layout.version))
+            && self.first.get(ports(shape.layout)) == packet.get(ports(layout))
     }
 
     /// Takes the packet at this place, which has the shape `next`, if it continues this run.
@@ -139,9 +144,10 @@ impl<'p> Run<'p> {
         let continues = !shape.is_closed
             && next.size <= shape.size
             && len <= MAX_PACKET
+            && next.layout.upper_at == shape.layout.upper_at
             && next.layout.payload_at == shape.layout.payload_at
             && next.sequence() == shape.next_sequence
-            && same_ip(first, packet, shape.layout.version, index)
+            && same_ip(first, packet, shape.layout, index)
             && (shape.layout.upper == Upper::Udp || same_tcp(first, packet, shape.layout));
         if continues && self.others.try_push(place).is_ok() {
             let is_closed = next.is_closed || next.size < shape.size;
@@ -188,8 +194,8 @@ impl Shape {
     /// Of the first packet of a run; `None` if others cannot be joined to it.
     fn of(packet: &[u8], layout: Layout) -> Option<Self> {
         let size = layout.end.checked_sub(layout.payload_at).filter(|size| *size > 0)?;
-        // Bytes behind the packet would become payload.
-        if layout.end != packet.len() {
+        // Bytes behind the packet or the datagram would become payload.
+        if layout.end != packet.len() || !layout.has_no_surplus(packet) || layout.payload_at > MAX_HEAD {
             return None;
         }
         let (mut next_sequence, mut is_closed) = (0, false);
@@ -215,18 +221,27 @@ impl Shape {
     }
 }
 
-/// Where addresses and ports stand.
-fn ends(layout: Layout) -> std::ops::Range<usize> {
-    let from = match layout.version {
-        IpVersion::V4 => 12,
-        IpVersion::V6 => 8,
-    };
-    from..layout.upper_at.saturating_add(4)
+/// Where the addresses stand.
+const fn addresses(version: IpVersion) -> Range<usize> {
+    match version {
+        IpVersion::V4 => 12..v4::HEADER_LEN,
+        IpVersion::V6 => 8..v6::HEADER_LEN,
+    }
 }
 
-/// Whether the IP headers differ in nothing that a receiver sees. `index` is how many packets went before.
-fn same_ip(first: &[u8], packet: &[u8], version: IpVersion, index: u16) -> bool {
-    match version {
+/// Where the ports stand.
+fn ports(layout: Layout) -> Range<usize> {
+    layout.upper_at..layout.upper_at.saturating_add(4)
+}
+
+/// Whether the IP headers differ in nothing that a receiver sees; options and extension headers are the same. `index` is how many
+/// packets went before.
+fn same_ip(first: &[u8], packet: &[u8], layout: Layout, index: u16) -> bool {
+    let more = addresses(layout.version).end..layout.upper_at;
+    if first.get(more.clone()) != packet.get(more) {
+        return false;
+    }
+    match layout.version {
         IpVersion::V4 => {
             let ident = |packet: &[u8]| {
                 packet.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |ident| u16::from_be_bytes(*ident))

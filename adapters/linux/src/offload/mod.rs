@@ -13,4 +13,4 @@ mod tests;
 
 pub(crate) use cut::Cutter;
 pub(crate) use header::{HEADER_LEN, VnetHeader};
-pub(crate) use join::{Run, join};
+pub(crate) use join::{Batch, Run, join};

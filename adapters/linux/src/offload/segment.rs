@@ -1,7 +1,8 @@
-//! A TCP segment or a UDP datagram in an IP packet without options and extension headers, which is what the kernel cuts and joins.
+//! A TCP segment or a UDP datagram in an IP packet, which is what the kernel cuts and joins. IPv4 options and IPv6 extension
+//! headers belong to the IP header: each segment has the same ones (the kernel's `inet_gso_segment` and `ipv6_gso_segment`).
 
 use casemate_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
-use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v4, v6, version};
+use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v6, version};
 use casemate_wire::{tcp, udp};
 
 /// Where TCP's fields stand in its header (RFC 9293 section 3.1).
@@ -30,7 +31,7 @@ pub(super) enum Upper {
 pub(super) struct Layout {
     pub(super) version: IpVersion,
     pub(super) upper: Upper,
-    /// Where the header of `upper` begins.
+    /// Where the header of `upper` begins, behind IPv4 options and IPv6 extension headers.
     pub(super) upper_at: usize,
     /// Where the payload begins.
     pub(super) payload_at: usize,
@@ -45,14 +46,18 @@ impl Layout {
         let (version, protocol, upper_at, end) = match version(packet).ok()? {
             IpVersion::V4 => {
                 let ip = Ipv4::parse(packet).ok()?;
-                if ip.header_len() != v4::HEADER_LEN || ip.is_fragment() {
+                if ip.is_fragment() {
                     return None;
                 }
-                (IpVersion::V4, ip.protocol(), v4::HEADER_LEN, usize::from(ip.total_len()))
+                (IpVersion::V4, ip.protocol(), ip.header_len(), usize::from(ip.total_len()))
             }
             IpVersion::V6 => {
                 let ip = Ipv6::parse(packet).ok()?;
-                (IpVersion::V6, ip.next_header(), v6::HEADER_LEN, ip.total_len())
+                let chain = ip.chain().ok()?;
+                if chain.fragment.is_some() {
+                    return None;
+                }
+                (IpVersion::V6, chain.last.next_header, chain.last.at, ip.total_len())
             }
         };
         let (upper, header_len) = match protocol {
@@ -95,6 +100,15 @@ impl Layout {
         })
     }
 
+    /// The sum of the pseudo header for a length of 0, from the checksum field of a packet whose checksum the kernel left open: it
+    /// holds the sum for the whole length. With a routing header or a source route, the final destination is summed and not
+    /// the one in the IP header (RFC 8200 section 8.1); the kernel knows which one that is.
+    pub(super) fn unfinished_pseudo(&self, packet: &[u8]) -> Option<Sum> {
+        let field = packet.get(self.upper_at.checked_add(self.checksum_offset())?..)?.first_chunk()?;
+        let len = u16::try_from(self.end.checked_sub(self.upper_at)?).ok()?;
+        Some(Sum::ZERO.add_u16(u16::from_be_bytes(*field)).add_u16(!len))
+    }
+
     /// Whether the checksum above IP is there, and right.
     #[inline]
     pub(super) fn is_intact(&self, packet: &[u8]) -> bool {
@@ -106,13 +120,25 @@ impl Layout {
         self.pseudo(packet, upper.len()).is_some_and(|pseudo| pseudo.add_bytes(upper).is_valid())
     }
 
-    /// Writes lengths and checksums anew for a packet that ends with its bytes.
+    /// Whether a UDP datagram fills its IP packet; always true for TCP. Bytes behind a datagram, such as UDP options (RFC 9868),
+    /// are no payload.
     #[inline]
-    pub(super) fn settle(&self, packet: &mut [u8]) -> Option<()> {
+    pub(super) fn has_no_surplus(&self, packet: &[u8]) -> bool {
+        let len = || packet.get(self.upper_at.checked_add(LENGTH_AT)?..)?.first_chunk().copied();
+        self.upper == Upper::Tcp
+            || len().is_some_and(|len| {
+                self.upper_at.checked_add(u16::from_be_bytes(len).into()) == Some(self.end)
+            })
+    }
+
+    /// Writes lengths and checksums anew for a packet that ends with its bytes. `pseudo` is the sum of its pseudo header for a
+    /// length of 0.
+    #[inline]
+    pub(super) fn settle(&self, packet: &mut [u8], pseudo: Sum) -> Option<()> {
         let len = packet.len();
         self.settle_lengths(packet, len)?;
         self.set_checksum(packet, [0; 2])?;
-        let pseudo = self.pseudo(packet, len.checked_sub(self.upper_at)?)?;
+        let pseudo = pseudo.add_u16(u16::try_from(len.checked_sub(self.upper_at)?).ok()?);
         let sum = pseudo.add_bytes(packet.get(self.upper_at..)?);
         self.set_checksum(packet, finished(sum, self.upper).to_be_bytes())
     }
@@ -128,7 +154,7 @@ impl Layout {
             IpVersion::V4 => {
                 *packet.get_mut(2..)?.first_chunk_mut()? = u16::try_from(len).ok()?.to_be_bytes();
                 *packet.get_mut(10..)?.first_chunk_mut()? = [0; 2];
-                let sum = Sum::of(packet.get(..v4::HEADER_LEN)?).finish();
+                let sum = Sum::of(packet.get(..self.upper_at)?).finish();
                 *packet.get_mut(10..)?.first_chunk_mut()? = sum.to_be_bytes();
             }
             IpVersion::V6 => {

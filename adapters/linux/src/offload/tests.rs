@@ -10,6 +10,13 @@ const V6: IpVersion = IpVersion::V6;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
+/// Lengths and checksums are right afterwards.
+fn settle(packet: &mut [u8]) {
+    let layout = Layout::of(packet).unwrap();
+    let pseudo = layout.pseudo(packet, 0).unwrap();
+    layout.settle(packet, pseudo).unwrap();
+}
+
 /// An IP packet with this transport header and payload, lengths and checksums right.
 fn packet(version: IpVersion, protocol: u8, upper: &[u8], payload: &[u8], ident: u16) -> Vec<u8> {
     let mut packet = match version {
@@ -32,8 +39,29 @@ fn packet(version: IpVersion, protocol: u8, upper: &[u8], payload: &[u8], ident:
         V4 => packet[2..4].copy_from_slice(&(len as u16).to_be_bytes()),
         V6 => packet[4..6].copy_from_slice(&(len as u16 - 40).to_be_bytes()),
     }
-    let layout = Layout::of(&packet).unwrap();
-    layout.settle(&mut packet).unwrap();
+    settle(&mut packet);
+    packet
+}
+
+/// Options of an IPv4 packet: router alert.
+const OPTIONS: [u8; 4] = [0x94, 4, 0, 0];
+
+/// The packet with these IPv4 options, or with two IPv6 extension headers for them: hop-by-hop and destination options, both filled up
+/// with PadN of these bytes.
+fn extended(mut packet: Vec<u8>, options: [u8; 4]) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        packet[0] += 1;
+        packet.splice(20..20, options);
+        let len = packet.len() as u16;
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+    } else {
+        let [a, b, c, d] = options;
+        let (upper, len) = (packet[6], packet.len() as u16 + 16 - 40);
+        packet.splice(40..40, [60, 0, 1, 4, a, b, c, d, upper, 0, 1, 4, a, b, c, d]);
+        packet[6] = 0;
+        packet[4..6].copy_from_slice(&len.to_be_bytes());
+    }
+    settle(&mut packet);
     packet
 }
 
@@ -65,7 +93,7 @@ fn joined(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, usize)> {
             all.push(([&header[..], &head[..], &payloads[..]].concat(), run.count()));
         }
     };
-    join(&packets.iter().map(Vec::as_slice).collect(), &mut out);
+    join(&packets.iter().map(Vec::as_slice).collect(), true, &mut out);
     all
 }
 
@@ -113,7 +141,7 @@ fn segments_in_a_row_go_as_one() {
             .map(|(index, mut packet)| {
                 if version == V4 {
                     packet[4..6].copy_from_slice(&(index as u16).to_be_bytes());
-                    Layout::of(&packet).unwrap().settle(&mut packet).unwrap();
+                    settle(&mut packet);
                 }
                 packet
             })
@@ -146,7 +174,7 @@ fn what_differs_stays_alone() {
     let settled = |change: fn(&mut Vec<u8>)| {
         joined_if(|packet| {
             change(packet);
-            Layout::of(packet).unwrap().settle(packet).unwrap();
+            settle(packet);
         })
     };
     assert_eq!(settled(|_| {}), 1);
@@ -178,11 +206,76 @@ fn without_df_the_identification_counts() {
         let mut packets = [udp(V4, 9, 50, 5), udp(V4, 9, 50, second)];
         for packet in &mut packets {
             packet[6] = 0;
-            Layout::of(packet).unwrap().settle(packet).unwrap();
+            settle(packet);
         }
         joined(&packets).len()
     };
     assert_eq!((pair(6), pair(7)), (1, 2));
+}
+
+#[test]
+fn options_and_extension_headers_stand_in_each_segment() {
+    for version in [V4, V6] {
+        let segments: Vec<_> =
+            (0..4).map(|at| extended(tcp(version, at * 1_000, ACK, 1_000, at as u16), OPTIONS)).collect();
+        assert_eq!(round_trip(&segments), [4]);
+        let datagrams: Vec<_> = (0..3).map(|at| extended(udp(version, 9, 300, at), OPTIONS)).collect();
+        assert_eq!(round_trip(&datagrams), [3]);
+    }
+}
+
+#[test]
+fn other_options_do_not_go_together_and_do_not_overtake() {
+    for version in [V4, V6] {
+        let plain = |at: u16| udp(version, 9, 300, at);
+        let packets =
+            [plain(0), extended(plain(1), OPTIONS), extended(plain(2), [0x94, 4, 0, 1]), plain(3), plain(4)];
+        assert_eq!(round_trip(&packets), [1, 1, 1, 2]);
+    }
+}
+
+#[test]
+fn bytes_behind_a_datagram_are_no_payload() {
+    for version in [V4, V6] {
+        // RFC 9868 section 8: options lie behind the UDP length.
+        let with_options = |at: u16| {
+            let mut packet = udp(version, 9, 300, at);
+            let (udp_at, len_at, fixed) = if version == V4 { (20, 2, 0) } else { (40, 4, 40) };
+            // With their checksum, the sum over datagram and options is right, too (RFC 9868 section 9).
+            packet.extend([0xff, 0xf7, 0, 0, 0, 0, 0, 0]);
+            settle(&mut packet);
+            // The datagram ends before the options, and its checksum covers no more than it.
+            packet[udp_at + 4..udp_at + 6].copy_from_slice(&308u16.to_be_bytes());
+            let end = packet.len() - 8;
+            let mut datagram = packet[..end].to_vec();
+            datagram[len_at..len_at + 2].copy_from_slice(&((end - fixed) as u16).to_be_bytes());
+            settle(&mut datagram);
+            packet[udp_at..end].copy_from_slice(&datagram[udp_at..]);
+            packet
+        };
+        let packets = [with_options(0), with_options(1), udp(version, 9, 308, 2)];
+        assert_eq!(round_trip(&packets), [1, 1, 1]);
+    }
+}
+
+#[test]
+fn the_final_destination_of_a_route_stays_in_the_checksum() {
+    let segments: Vec<_> = (0..3).map(|at| tcp(V6, at * 500, ACK, 500, 0)).collect();
+    let (mut piece, _) = joined(&segments).remove(0);
+    // The kernel has summed the final destination; the packet goes to another one first.
+    let last = piece[HEADER_LEN + 24..HEADER_LEN + 40].to_vec();
+    let routing = [&[6, 2, 0, 1, 0, 0, 0, 0][..], &last].concat();
+    piece[HEADER_LEN + 6] = 43;
+    piece[HEADER_LEN + 24..HEADER_LEN + 40].fill(0xaa);
+    let len = (piece.len() - HEADER_LEN - 40 + routing.len()) as u16;
+    piece[HEADER_LEN + 4..HEADER_LEN + 6].copy_from_slice(&len.to_be_bytes());
+    piece.splice(HEADER_LEN + 40..HEADER_LEN + 40, routing.iter().copied());
+    piece[6..8].copy_from_slice(&64u16.to_ne_bytes());
+    let parts = parted(&piece);
+    assert_eq!(parts.len(), 3);
+    for (part, segment) in parts.iter().zip(&segments) {
+        assert_eq!(part[64..], segment[40..]);
+    }
 }
 
 #[test]

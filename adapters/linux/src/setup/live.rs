@@ -1,22 +1,37 @@
 //! What was changed in the system, kept in step with policies and addresses that come and go.
+//!
+//! Most changes are a few netlink messages. Those that need the program `nft` are made by a thread of its own
+//! ([`Job`]), and what is noted meanwhile waits: [`Live::follow`] says when the system has all of it. If
+//! `nft` fails or takes too long, the kernel has its former filter or the new one; the whole filter is
+//! written anew every [`PAUSE`] until it stands, and only then do routes change.
 
+use super::held::still_wanted;
 use super::peers::Peers;
 use super::scheme::Scheme;
-use super::{Change, Plan, loosening, set_parameter};
+use super::{Change, Plan, is_there, loosening, set_parameter};
+use crate::Error;
 use crate::guard::Update;
-use crate::journal::{Journal, Undo};
+use crate::journal::{Journal, Undo, gone};
 use crate::netfilter::Netfilter;
 use crate::netlink::{AddressWatch, Netlink};
+use crate::nft::Job;
 use crate::route::{Numbers, Prefix, Route, Rule, Way};
+use crate::sys::Bell;
 use crate::tun::Tun;
-use crate::{Error, nft};
 use casemate::PolicyChange;
+use casemate_ike::config::Connection;
 use casemate_ike::{ChildId, Event};
-use std::collections::{BTreeMap, BTreeSet};
+use casemate_sa::Selector;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The changes that stand. Dropping it takes them back.
+/// How long is waited until a filter that could not be put up is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The changes that stand. Dropping it leaves them; `close` takes them back.
 pub struct Live {
     journal: Journal,
     netlink: Netlink,
@@ -39,6 +54,22 @@ pub struct Live {
     behind: bool,
     /// An address of ours has.
     moved: bool,
+    /// What `nft` works at.
+    work: Option<Work>,
+    /// Rings when it is done.
+    bell: Arc<Bell>,
+    /// When the filter may be tried again.
+    pause: Option<Instant>,
+    /// The configuration by which it was last decided what is held for a former run.
+    known: Vec<Arc<Connection>>,
+}
+
+/// A script for `nft`, and what comes behind it.
+struct Work {
+    job: Job,
+    update: Update,
+    /// The script makes all of the filter.
+    anew: bool,
 }
 
 impl Live {
@@ -71,7 +102,51 @@ impl Live {
             behind: false,
             // One may have come between the plan and now.
             moved: true,
+            work: None,
+            bell: Arc::new(Bell::new().map_err(|error| Error::new("eventfd", error))?),
+            pause: None,
+            known: Vec::new(),
         })
+    }
+
+    /// The orderly end: takes all changes back. An error if one cannot be.
+    pub(crate) fn close(mut self) -> Result<(), Error> {
+        if let Some(work) = &mut self.work {
+            // It must not put the filter up behind us.
+            work.job.wait();
+        }
+        self.journal.close()
+    }
+
+    /// Rings when [`follow`](Self::follow) should be called again.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Whether anything is held for a former run.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.scheme.holds_any()
+    }
+
+    /// What is held for a former run of the packets that leave; nothing if that is as it was at the last call.
+    pub(crate) fn take_held(&mut self) -> Option<HashSet<Selector>> {
+        self.scheme.take_held()
+    }
+
+    /// Of what a former run protected, only what these connections may protect is still held.
+    pub(crate) fn hold_for(&mut self, connections: &[Arc<Connection>]) {
+        let same = |(a, b): (&Arc<Connection>, &Arc<Connection>)| Arc::ptr_eq(a, b);
+        let known = self.known.len() == connections.len() && self.known.iter().zip(connections).all(same);
+        if self.scheme.holds_any() && (!known || self.known.is_empty()) {
+            self.known = connections.to_vec();
+            self.scheme.hold_only(|promise| still_wanted(promise, connections));
+            self.behind = true;
+        }
+    }
+
+    /// The addresses of this host.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        self.scheme.ways.addresses()
     }
 
     /// Addresses of this host came or went: [`as_fd`](AsFd::as_fd) is readable.
@@ -127,47 +202,94 @@ impl Live {
             .fold(Ok(()), Result::and)
     }
 
-    /// Makes the system as it should be. What failed is tried again with the next change.
+    /// Makes the system as it should be, however long that takes. What failed is tried again with the next
+    /// change.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.behind) {
-            return Ok(());
+        let mut outcome = Ok(());
+        self.pause = None;
+        while !self.follow(&mut |error| outcome = Err(error)) {
+            match &mut self.work {
+                Some(work) => work.job.wait(),
+                None => return outcome,
+            }
         }
-        let addressed = self.settle_addresses();
-        let guarded = self.settle_guard();
-        let changed = self.changed_ways();
-        let loose = self.loosen(&changed);
-        let led = self.settle_routes(changed);
-        addressed.and(guarded).and(loose).and(led).and(self.settle_rules())
+        outcome
+    }
+
+    /// Makes the system as it should be; `true` when it is, as far as it goes: routes and the like that could
+    /// not be made are told to `trouble` and tried again with the next change. `false` if the filter is not
+    /// there yet: call again when the [`bell`](Self::bell) rings, or in a second.
+    pub(crate) fn follow(&mut self, trouble: &mut dyn FnMut(Error)) -> bool {
+        while self.work.is_some() || self.behind {
+            if let Err(error) = self.settle_addresses() {
+                trouble(error);
+            }
+            match self.settle_guard() {
+                Ok(true) => self.behind = false,
+                Ok(false) => return false,
+                Err(error) => {
+                    trouble(error);
+                    self.pause = Instant::now().checked_add(PAUSE);
+                    return false;
+                }
+            }
+            let changed = self.changed_ways();
+            let loose = self.loosen(&changed);
+            let led = self.settle_routes(changed);
+            if let Err(error) = loose.and(led).and(self.settle_rules()) {
+                trouble(error);
+            }
+        }
+        true
     }
 
     fn settle_addresses(&mut self) -> Result<(), Error> {
-        if self.moved {
-            self.scheme.ways.set_addresses(self.netlink.addresses()?);
-            self.moved = false;
+        if std::mem::take(&mut self.moved) {
+            let addresses = self.netlink.addresses().inspect_err(|_| self.moved = true)?;
+            self.scheme.ways.set_addresses(addresses);
         }
         Ok(())
     }
 
-    fn settle_guard(&mut self) -> Result<(), Error> {
-        let anew = self.scheme.guard.is_other();
-        let update = self.scheme.guard_update();
-        let done = self.update_guard(&update);
-        if done.is_ok() {
-            return Ok(());
+    /// Whether the kernel's filter is as it should be; if not, `nft` is at work, or it is not the time to try
+    /// again.
+    fn settle_guard(&mut self) -> Result<bool, Error> {
+        loop {
+            if let Some(mut work) = self.work.take() {
+                let Some(result) = work.job.result() else {
+                    self.work = Some(work);
+                    return Ok(false);
+                };
+                let done = result.and_then(|()| self.change_elements(&work.update));
+                if let Err(error) = done {
+                    self.scheme.guard.distrust();
+                    if work.anew {
+                        return Err(error);
+                    }
+                    // Somebody else has changed or removed our table: it is made anew.
+                }
+            }
+            if self.pause.is_some_and(|pause| Instant::now() < pause) {
+                return Ok(false);
+            }
+            self.pause = None;
+            let anew = self.scheme.guard.is_other();
+            self.scheme.write_promises(&mut self.journal)?;
+            let mut update = self.scheme.guard_update();
+            if update.script.is_empty() {
+                match self.change_elements(&update) {
+                    Ok(()) => return Ok(true),
+                    Err(_) => self.scheme.guard.distrust(),
+                }
+            } else {
+                let script = std::mem::take(&mut update.script);
+                let job = Job::start(script, self.bell.clone());
+                self.work = Some(Work { job, update, anew });
+            }
         }
-        self.scheme.guard.distrust();
-        if anew {
-            return done;
-        }
-        // Somebody else has changed or removed our table.
-        let update = self.scheme.guard_update();
-        self.update_guard(&update).inspect_err(|_| self.scheme.guard.distrust())
     }
 
-    fn update_guard(&mut self, update: &Update) -> Result<(), Error> {
-        if !update.script.is_empty() {
-            nft::run(&update.script)?;
-        }
+    fn change_elements(&mut self, update: &Update) -> Result<(), Error> {
         if update.elements.is_empty() {
             return Ok(());
         }
@@ -253,7 +375,8 @@ impl Live {
             let rule = Rule { v4, numbers: self.numbers };
             if self.scheme.ways.leads_in(v4) && !self.rules.contains(&rule) {
                 self.journal.note(Undo::Rule(rule))?;
-                rule.add(&mut self.netlink).map_err(|error| Error::new(format!("`{rule}`"), error))?;
+                let failed = |error| Error::new(format!("`{rule}`"), error);
+                rule.add(&mut self.netlink).or_else(is_there).map_err(failed)?;
                 self.rules.push(rule);
             }
         }
@@ -264,14 +387,6 @@ impl Live {
 impl AsFd for Live {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
-    }
-}
-
-/// What is gone already need not be removed: the kernel takes routes away with an address or an interface.
-fn gone(error: std::io::Error) -> std::io::Result<()> {
-    match error.raw_os_error() {
-        Some(libc::ESRCH | libc::ENOENT | libc::ENODEV) => Ok(()),
-        _ => Err(error),
     }
 }
 

@@ -94,6 +94,11 @@ impl Ways {
         }
     }
 
+    /// The addresses of this host.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
     /// The host has other addresses.
     pub(super) fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
         if self.addresses != addresses {

@@ -154,8 +154,8 @@ pub(crate) fn receive_batch<const N: usize>(
     Ok(count)
 }
 
-/// Sends whole IP packets, each to the address beside it. Answers how many went before the first that did not; an error is
-/// about the first.
+/// Sends whole IP packets, each to the address beside it, without waiting for room. Answers how many went before the first that did not;
+/// an error is about the first.
 pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
     let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
     let mut names: ArrayVec<RawName, BATCH> = ArrayVec::new();
@@ -176,7 +176,9 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
     }
     // SAFETY: each header points to a vector and a name that live unmoved until the end of this function, with their true
     // sizes; the packets are borrowed as long and are only read.
-    let sent = check(unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), headers.len() as _, 0) })?;
+    let sent = check(unsafe {
+        libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), headers.len() as _, libc::MSG_DONTWAIT)
+    })?;
     Ok(usize::try_from(sent).unwrap_or(0))
 }
 
@@ -207,7 +209,7 @@ pub(crate) fn send_from(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sends datagrams from `src` to `dst`, all as long as the first but for the last, which may be shorter.
+/// Sends datagrams from `src` to `dst`, all as long as the first but for the last, which may be shorter. Does not wait for room.
 pub(crate) fn send_train(
     socket: &Socket,
     src: IpAddr,
@@ -241,7 +243,7 @@ pub(crate) fn send_train(
     header.msg_control = control.0.as_mut_ptr().cast();
     // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of this function, with
     // their true sizes; the payloads are borrowed as long and are only read.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, 0) };
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

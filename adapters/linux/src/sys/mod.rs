@@ -16,6 +16,7 @@ pub(crate) use message::{Meta, receive_batch, send_batch, send_from, send_train}
 pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
 pub(crate) use watch::Watch;
 
+use crate::local::Polled;
 use arrayvec::ArrayVec;
 use libc::c_int;
 use socket2::{SockFilter, Socket};
@@ -28,6 +29,12 @@ use std::time::Duration;
 /// Turns the C way of saying "failed" into an error.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The effective user ID of this process.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: the call takes no pointers and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// Waits until one of `fds` can be read, or `timeout` is over; `ready` says which. A signal ends the wait early.
@@ -47,6 +54,70 @@ pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout:
         *ready = polled.revents != 0;
     }
     Ok(())
+}
+
+/// Waits until one of these can be read or written, as each says, or `timeout` is over. A signal ends the wait early.
+pub(crate) fn poll(descriptors: &mut [Polled<'_>], timeout: Duration) -> io::Result<()> {
+    let event = |wanted: bool, event| if wanted { event } else { 0 };
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|d| libc::pollfd {
+            fd: d.fd.as_raw_fd(),
+            events: event(d.reading, libc::POLLIN) | event(d.writing, libc::POLLOUT),
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: `polled` is a valid array of that many pollfd for the whole call.
+    let result =
+        check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis(timeout)) });
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+        _ => {}
+    }
+    for (descriptor, polled) in descriptors.iter_mut().zip(&polled) {
+        descriptor.readable = polled.revents & libc::POLLIN != 0;
+        descriptor.writable = polled.revents & libc::POLLOUT != 0;
+        descriptor.gone = polled.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+    }
+    Ok(())
+}
+
+/// The effective user ID of the process at the other end of a Unix socket, when it connected or began to listen.
+pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = mem::size_of::<libc::ucred>() as u32;
+    // SAFETY: the pointers are to one ucred and to its size, which the kernel does not exceed.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            ptr::from_mut(&mut who).cast(),
+            &mut len,
+        )
+    })?;
+    Ok(who.uid)
+}
+
+/// Installs a seccomp filter in all threads of this process, which must have `no_new_privs`.
+///
+/// Without SECCOMP_FILTER_FLAG_SPEC_ALLOW, kernels before 5.16 switch speculative store bypass off for the process, which is meant for
+/// code that is not trusted.
+pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // SAFETY: the kernel copies the program, which lives for the whole call and is laid out as `sock_filter`.
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program))
+    };
+    match result {
+        0 => Ok(()),
+        thread if thread > 0 => Err(io::Error::other(format!("thread {thread} does not take it"))),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Rounded up, so that a wait of less than a millisecond does not become a busy loop.
@@ -109,6 +180,19 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
         )
     })
     .map(drop)
+}
+
+/// Sets an option that is a string of bytes.
+#[cfg(test)]
+pub(crate) fn set_option_bytes(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    // SAFETY: the pointer is to as many bytes as the size says, and they live for the whole call.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32) })
+        .map(drop)
 }
 
 /// Binds a packet socket to an EtherType on every interface, or on one.

@@ -1,9 +1,15 @@
 use super::*;
 use crate::netns::Netns;
+use crate::offload::Cutter;
 use casemate_sa::{AddrRange, PortRange, Selector};
 use casemate_sched::{DscpTable, Rule};
+use casemate_wire::checksum::{Sum, pseudo_v4};
 use socket2::SockRef;
-use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Where tests may not make namespaces, or may not load programs, there is nothing to test.
 fn sorted(classifier: &Classifier) -> Option<(Netns, Tun)> {
@@ -87,4 +93,152 @@ fn bulk_that_nobody_reads_takes_no_place_from_voice() {
     let count = |wanted| found.iter().filter(|one| **one == wanted).count();
     assert_eq!(count((Class::LowLatency, 2)), 200);
     assert!((100..2_000).contains(&count((Class::Standard, 1))), "{}", count((Class::Standard, 1)));
+}
+
+/// What a TUN interface is told: whether it is a joined packet, and how long it is without the header.
+type Written = RefCell<Vec<(bool, usize)>>;
+
+/// An IPv4 datagram of these ports, its checksum right.
+fn datagram(ident: u16) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 128, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
+    packet[4..6].copy_from_slice(&ident.to_be_bytes());
+    packet.extend([0, 7, 0, 9, 0, 108, 0, 0]);
+    packet.extend([5; 100]);
+    let header = Sum::of(&packet[..20]).finish();
+    packet[10..12].copy_from_slice(&header.to_be_bytes());
+    let sum =
+        pseudo_v4([10, 9, 0, 2].into(), [10, 9, 0, 1].into(), 17, 108).add_bytes(&packet[20..]).finish();
+    packet[26..28].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// Writes ten datagrams of a flow to a kernel that takes joined ones or not; answers what it got and how many writes it rejected.
+fn ten_datagrams(joins_udp: bool, takes_joined: bool) -> (Vec<(bool, usize)>, usize, usize) {
+    let (written, mut rejected, mut lost) = (Written::default(), 0, 0);
+    let write = |parts: &[IoSlice<'_>]| {
+        let is_joined = parts[0][1] != 0;
+        if is_joined && !takes_joined {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let len = parts.iter().map(|part| part.len()).sum();
+        written.borrow_mut().push((is_joined, len - HEADER_LEN));
+        Ok(len)
+    };
+    let packets: Vec<_> = (0..10).map(datagram).collect();
+    let batch: Batch<'_> = packets.iter().map(Vec::as_slice).collect();
+    offload::join(&batch, joins_udp, |run| {
+        rejected += usize::from(write_run(&write, run, |_| lost += 1) == Joined::Rejected);
+    });
+    (written.into_inner(), rejected, lost)
+}
+
+#[test]
+fn a_kernel_before_6_2_gets_each_datagram_by_itself() {
+    assert_eq!(
+        ten_datagrams(true, true),
+        (vec![(true, 28 + 1_000)], 0, 0),
+        "a kernel that knows them joined"
+    );
+    assert_eq!(ten_datagrams(false, false), (vec![(false, 128); 10], 0, 0), "not granted");
+    assert_eq!(ten_datagrams(true, false), (vec![(false, 128); 10], 1, 0), "rejected although granted");
+}
+
+/// A namespace with a TUN interface that has one address of either version.
+fn end(number: u8) -> Option<(Netns, Tun)> {
+    let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
+    let open = || {
+        let mut netlink = Netlink::open()?;
+        let tun = Tun::create("end", 1_400, &mut netlink)?;
+        netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, number).into(), 24)?;
+        netlink.add_address(
+            tun.index(),
+            Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, number.into()).into(),
+            64,
+        )?;
+        Ok::<_, Error>(tun)
+    };
+    let tun = netns.run(open).unwrap().unwrap();
+    Some((netns, tun))
+}
+
+/// Ends the carrying, however the test ends.
+struct End<'e>(&'e AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Carries packets from one interface to the other one, cut and joined as the engine does it; answers how long the longest piece was that
+/// the kernel handed over.
+fn carry(from: &Tun, to: &Tun, is_over: &AtomicBool) -> usize {
+    let (mut cutter, mut buffers, mut longest) = (Cutter::new(), vec![vec![0; 70_000]; BATCH], 0);
+    let writer = to.writer().unwrap();
+    while !is_over.load(Ordering::Relaxed) {
+        let mut ready = [false];
+        sys::poll_readable(&[from.door().as_fd()], &mut ready, Duration::from_millis(5)).unwrap();
+        let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
+        for buffer in &mut buffers {
+            if let Some(len) = cutter.next(buffer) {
+                lens.push(len);
+                continue;
+            }
+            let Some(len) = from.door().take(cutter.space()).unwrap() else { break };
+            longest = longest.max(len);
+            lens.extend(cutter.first(len, buffer));
+        }
+        let batch: Batch<'_> = buffers.iter().zip(&lens).map(|(buffer, len)| &buffer[..*len]).collect();
+        writer.deliver_batch(&batch, |_| {});
+    }
+    longest
+}
+
+/// Options that the kernel puts into every packet of a socket: no operation, four times; and destination options with padding.
+fn add_options(socket: &TcpStream, v4: bool) {
+    let (level, name, options) = match v4 {
+        true => (libc::IPPROTO_IP, libc::IP_OPTIONS, &[1, 1, 1, 1][..]),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS, &[0, 0, 1, 4, 0, 0, 0, 0][..]),
+    };
+    sys::set_option_bytes(socket.as_fd(), level, name, options).unwrap();
+}
+
+/// Much in a short time, which is what it is without options.
+#[test]
+fn tcp_with_options_or_extension_headers_flows() {
+    const LEN: usize = 4 << 20;
+    let (Some((near, near_tun)), Some((far, far_tun))) = (end(1), end(2)) else { return };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let out = scope.spawn(|| carry(&near_tun, &far_tun, &is_over));
+        scope.spawn(|| carry(&far_tun, &near_tun, &is_over));
+        let end = End(&is_over);
+        for there in [IpAddr::from([10, 9, 0, 2]), "fd09::2".parse().unwrap()] {
+            let listener = far.run(|| TcpListener::bind((there, 0)).unwrap()).unwrap();
+            let addr = listener.local_addr().unwrap();
+            let receiver = scope.spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                let (mut total, mut space) = (0, vec![0; 1 << 20]);
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_secs(20) {
+                    match stream.read(&mut space) {
+                        Ok(len) if len > 0 => total += len,
+                        _ => break,
+                    }
+                }
+                total
+            });
+            let connect = || TcpStream::connect_timeout(&addr, Duration::from_secs(20));
+            let mut stream = near.run(connect).unwrap().unwrap();
+            add_options(&stream, there.is_ipv4());
+            stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            let written = stream.write_all(&vec![7; LEN]);
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let arrived = receiver.join().unwrap();
+            assert_eq!((arrived, written.is_ok()), (LEN, true), "bytes to {there}");
+        }
+        drop(end);
+        assert!(out.join().unwrap() > 1_500, "the kernel handed over packets that stand for many");
+    });
 }

@@ -6,7 +6,7 @@ use casemate_wire::ip::v4::{self, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6Header};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, UdpHeader};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Any will do: nothing looks at it.
 const TTL: u8 = 64;
@@ -50,25 +50,29 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
     }
 }
 
-/// Writes a NAT keepalive (RFC 3948 section 2.3) to the start of `out`; answers its length.
-pub(crate) fn keepalive(
-    out: &mut [u8],
-    (src, src_port): (IpAddr, u16),
-    (dst, dst_port): (IpAddr, u16),
-) -> Option<usize> {
+/// A NAT keepalive (RFC 3948 section 2.3) as an IP packet.
+pub(crate) fn keepalive(src: SocketAddr, dst: SocketAddr) -> Option<Vec<u8>> {
+    datagram(src, dst, [&[casemate_wire::natt::KEEPALIVE], &[]])
+}
+
+/// A datagram made of two parts as an IP packet; `None` if the addresses are of two versions or the datagram is too long.
+pub(crate) fn datagram(src: SocketAddr, dst: SocketAddr, parts: [&[u8]; 2]) -> Option<Vec<u8>> {
     const ROOM: usize = v6::HEADER_LEN + udp::HEADER_LEN;
-    *out.get_mut(ROOM)? = casemate_wire::natt::KEEPALIVE;
-    let mut packet = Packet::new(out, ROOM, 1)?;
+    let mut bytes = [&[0; ROOM], parts[0], parts[1]].concat();
+    let len = bytes.len().checked_sub(ROOM)?;
+    let mut packet = Packet::new(&mut bytes, ROOM, len)?;
     packet.grow_front(udp::HEADER_LEN).ok()?;
-    UdpHeader { src_port, dst_port, payload_len: 1 }.emit(packet.data_mut().first_chunk_mut()?).ok()?;
+    let payload_len = u16::try_from(len).ok()?;
+    let header = UdpHeader { src_port: src.port(), dst_port: dst.port(), payload_len };
+    header.emit(packet.data_mut().first_chunk_mut()?).ok()?;
     // RFC 8200 section 8.1: over IPv6 the checksum is not optional.
-    if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) {
+    if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src.ip(), dst.ip()) {
         udp::Udp::parse(packet.data_mut()).ok()?.fill_checksum_v6(src, dst);
     }
-    push_ip(&mut packet, src, dst, 0)?;
-    let (start, len) = (packet.head_room(), packet.len());
-    out.copy_within(start..start.checked_add(len)?, 0);
-    Some(len)
+    push_ip(&mut packet, src.ip(), dst.ip(), 0)?;
+    let start = packet.head_room();
+    bytes.drain(..start);
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -80,16 +84,16 @@ mod tests {
 
     #[test]
     fn a_keepalive_is_one_byte_in_udp() {
-        let mut out = [0; 64];
-        let (src, dst) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        assert_eq!(keepalive(&mut out, (src, 4500), (dst, 4501)), Some(29));
-        let ip = Ipv4::parse(&out[..29]).unwrap();
+        let out = keepalive("192.0.2.1:4500".parse().unwrap(), "192.0.2.2:4501".parse().unwrap()).unwrap();
+        assert_eq!(out.len(), 29);
+        let ip = Ipv4::parse(&out[..]).unwrap();
         assert!(ip.verify_checksum());
         let udp = Udp::parse(ip.payload()).unwrap();
         assert_eq!((udp.src_port(), udp.dst_port(), udp.payload()), (4500, 4501, &[0xff][..]));
 
         let (src, dst): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-        assert_eq!(keepalive(&mut out, (src.into(), 4500), (dst.into(), 4500)), Some(49));
+        let out = keepalive((src, 4500).into(), (dst, 4500).into()).unwrap();
+        assert_eq!(out.len(), 49);
         assert!(Udp::parse(&out[40..49]).unwrap().verify_checksum_v6(src, dst));
     }
 }

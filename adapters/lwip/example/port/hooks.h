@@ -7,4 +7,7 @@
 /* The router of IPv6, or NULL. */
 const ip6_addr_t *example_gateway(struct netif *netif, const ip6_addr_t *target);
 
+/* The VLAN tag of frames that are sent, or -1. */
+s32_t example_vlan(void);
+
 #endif

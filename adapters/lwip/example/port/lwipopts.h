@@ -82,6 +82,11 @@
 #define LWIP_IPV6_DUP_DETECT_ATTEMPTS 0
 #define LWIP_IPV6_NUM_ADDRESSES 4
 #define LWIP_HOOK_FILENAME "hooks.h"
+/* For tests: the order `vlan` has frames tagged. */
+#ifdef EXAMPLE_VLAN
+#define ETHARP_SUPPORT_VLAN 1
+#define LWIP_HOOK_VLAN_SET(netif, p, src, dst, type) example_vlan()
+#endif
 #define LWIP_HOOK_ND6_GET_GW(netif, target) example_gateway(netif, target)
 
 #define LWIP_TCP 1

@@ -3,7 +3,9 @@
 use super::Request;
 use crate::cli::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::failure::Failure;
+use crate::printable;
 use casemate_linux::instance::Instance;
+use casemate_linux::local;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -23,7 +25,7 @@ pub fn ask(instance: &Instance, request: &Request, patience: Duration) -> io::Re
 }
 
 fn connect(instance: &Instance, request: &Request, patience: Option<Duration>) -> io::Result<UnixStream> {
-    let mut stream = UnixStream::connect(instance.socket())?;
+    let mut stream = local::connect(&instance.socket(), patience.unwrap_or(PATIENCE).min(PATIENCE))?;
     stream.set_read_timeout(patience)?;
     stream.write_all(request.to_line().as_bytes())?;
     stream.shutdown(Shutdown::Write)?;
@@ -53,7 +55,7 @@ pub fn reload() -> Result<(), Failure> {
 /// The instance that runs IKE here. Commands are for one: with several it is not clear which.
 fn instance() -> Result<Instance, Failure> {
     let all = Instance::all().map_err(Failure::failed)?;
-    let mut alive = all.into_iter().filter(|instance| UnixStream::connect(instance.socket()).is_ok());
+    let mut alive = all.into_iter().filter(|instance| local::connect(&instance.socket(), PATIENCE).is_ok());
     match (alive.next(), alive.next()) {
         (Some(instance), None) => Ok(instance),
         (None, _) => Err(Failure::failed(
@@ -88,7 +90,7 @@ pub fn log(args: &LogArgs) -> Result<(), Failure> {
     let stream = connect(&instance()?, &Request::Log(args.follow), patience).map_err(Failure::failed)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(Failure::failed)?;
-        if writeln!(io::stdout(), "{line}").is_err() {
+        if writeln!(io::stdout(), "{}", printable::line(&line)).is_err() {
             break;
         }
     }

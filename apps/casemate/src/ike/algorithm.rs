@@ -10,6 +10,18 @@ pub(super) enum Encryption {
     Cipher(CipherAlg),
 }
 
+/// What the column of integrity says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Integrity {
+    /// NONE: the cipher is a combined mode, or the messages have no ICV.
+    None,
+    Mac(MacAlg),
+    /// An ICV of `icv` bytes that is not checked.
+    Unchecked {
+        icv: usize,
+    },
+}
+
 const BITS: [(&str, AesBits); 3] = [("128", AesBits::B128), ("192", AesBits::B192), ("256", AesBits::B256)];
 
 /// From a name such as `AES-CBC-256 [RFC3602]`; what is in brackets says nothing new and may be missing. Wireshark 4.0 has no
@@ -31,6 +43,7 @@ pub(super) fn encryption(name: &str) -> Option<Encryption> {
     let cipher = match name {
         "CHACHA20_POLY1305" => return Some(Encryption::Combined(AeadAlg::ChaCha20Poly1305)),
         "3DES" => Some(CipherAlg::TripleDesCbc),
+        "NULL" => Some(CipherAlg::Null),
         _ => {
             aes("AES-CBC-", "").map(CipherAlg::AesCbc).or_else(|| aes("AES-CTR-", "").map(CipherAlg::AesCtr))
         }
@@ -38,11 +51,19 @@ pub(super) fn encryption(name: &str) -> Option<Encryption> {
     cipher.map(Encryption::Cipher)
 }
 
-/// From a name such as `HMAC_SHA2_256_128 [RFC4868]`; `Some(None)` is NONE. Wireshark 4.0 has no name for AES-XCBC and
-/// AES-CMAC, which are `AES_XCBC_96` and `AES_CMAC_96` here.
-pub(super) fn integrity(name: &str) -> Option<Option<MacAlg>> {
-    let kind = match plain(name) {
-        "NONE" => return Some(None),
+/// From a name such as `HMAC_SHA2_256_128 [RFC4868]` or `ANY 96-bits of Authentication [No Checking]`. Wireshark 4.0
+/// has no name for AES-XCBC and AES-CMAC, which are `AES_XCBC_96` and `AES_CMAC_96` here.
+pub(super) fn integrity(name: &str) -> Option<Integrity> {
+    let truncated = |kind, bytes| MacAlg::truncated(kind, bytes).ok().map(Integrity::Mac);
+    let name = plain(name);
+    if let Some(any) = name.strip_prefix("ANY ") {
+        return unchecked(any);
+    }
+    let kind = match name {
+        "NONE" => return Some(Integrity::None),
+        "HMAC_MD5_128" => return truncated(MacKind::HmacMd5, 16),
+        "HMAC_SHA1_160" => return truncated(MacKind::HmacSha1, 20),
+        "HMAC_SHA2_256_96" => return truncated(MacKind::HmacSha256, 12),
         "HMAC_MD5_96" => MacKind::HmacMd5,
         "HMAC_SHA1_96" => MacKind::HmacSha1,
         "HMAC_SHA2_256_128" => MacKind::HmacSha256,
@@ -52,16 +73,19 @@ pub(super) fn integrity(name: &str) -> Option<Option<MacAlg>> {
         "AES_CMAC_96" => MacKind::AesCmac,
         _ => return None,
     };
-    Some(Some(MacAlg::standard(kind)))
+    Some(Integrity::Mac(MacAlg::standard(kind)))
 }
 
-/// Both columns together; `None` if one must have what the other lacks.
-pub(super) fn suite(encryption: Encryption, integrity: Option<MacAlg>) -> Option<SkSuite> {
-    match (encryption, integrity) {
-        (Encryption::Combined(alg), None) => Some(SkSuite::Combined(alg)),
-        (Encryption::Cipher(cipher), Some(mac)) => Some(SkSuite::Separate(cipher, mac)),
-        _ => None,
-    }
+/// What follows `ANY `: a number of bits that Wireshark has, and `-bits of Authentication` or, as in its table of ESP
+/// SAs, ` bit authentication`.
+fn unchecked(text: &str) -> Option<Integrity> {
+    let (bits, unit) = text.split_once(['-', ' '])?;
+    let is_known =
+        ["bits of authentication", "bit of authentication", "bits authentication", "bit authentication"]
+            .iter()
+            .any(|known| unit.eq_ignore_ascii_case(known));
+    let icv = [8, 12, 16, 20, 24, 32].into_iter().find(|icv| (icv * 8).to_string() == bits)?;
+    is_known.then_some(Integrity::Unchecked { icv })
 }
 
 /// Both columns for a suite: what [`encryption`] and [`integrity`] read. Wireshark wants them to the letter, RFC included.
@@ -127,19 +151,41 @@ mod tests {
         assert_eq!(cipher("AES-CBC-192 [RFC3602]"), CipherAlg::AesCbc(AesBits::B192));
         assert_eq!(cipher("AES-CTR-128 [RFC5930]"), CipherAlg::AesCtr(AesBits::B128));
         assert_eq!(cipher("3DES [RFC2451]"), CipherAlg::TripleDesCbc);
-        for name in ["", "AES-CBC-512", "AES-GCM-128 with 10 octet ICV [RFC5282]", "NULL [RFC2410]"] {
+        assert_eq!(cipher("NULL [RFC2410]"), CipherAlg::Null);
+        for name in ["", "AES-CBC-512", "AES-GCM-128 with 10 octet ICV [RFC5282]", "NULLS"] {
             assert_eq!(encryption(name), None, "{name}");
         }
-        assert_eq!(integrity("NONE [RFC4306]"), Some(None));
-        assert_eq!(integrity("HMAC_SHA1_96"), Some(Some(MacAlg::standard(MacKind::HmacSha1))));
+        assert_eq!(integrity("NONE [RFC4306]"), Some(Integrity::None));
+        let sha1 = MacAlg::standard(MacKind::HmacSha1);
+        assert_eq!(integrity("HMAC_SHA1_96"), Some(Integrity::Mac(sha1)));
         assert_eq!(integrity("HMAC_SHA3"), None);
     }
 
+    /// The names in Wireshark 4.0's table `esp_integ` of its dissector of ISAKMP, as its library holds them.
     #[test]
-    fn one_column_asks_for_the_other() {
-        let (aead, cipher) = (encryption("CHACHA20_POLY1305"), encryption("AES-CBC-128"));
-        let mac = integrity("HMAC_SHA1_96").unwrap();
-        assert!(suite(aead.unwrap(), None).is_some() && suite(cipher.unwrap(), mac).is_some());
-        assert!(suite(aead.unwrap(), mac).is_none() && suite(cipher.unwrap(), None).is_none());
+    fn every_integrity_algorithm_of_wireshark_is_known() {
+        for (name, tag_len) in [
+            ("HMAC_MD5_96 [RFC2403]", 12),
+            ("HMAC_SHA1_96 [RFC2404]", 12),
+            ("HMAC_MD5_128 [RFC4595]", 16),
+            ("HMAC_SHA1_160 [RFC4595]", 20),
+            ("HMAC_SHA2_256_96 [draft-ietf-ipsec-ciph-sha-256-00]", 12),
+            ("HMAC_SHA2_256_128 [RFC4868]", 16),
+            ("HMAC_SHA2_384_192 [RFC4868]", 24),
+            ("HMAC_SHA2_512_256 [RFC4868]", 32),
+        ] {
+            let Some(Integrity::Mac(mac)) = integrity(name) else { panic!("{name}") };
+            assert_eq!(mac.tag_len(), tag_len, "{name}");
+        }
+        for bits in [64, 96, 128, 160, 192, 256] {
+            let unchecked = Some(Integrity::Unchecked { icv: bits / 8 });
+            assert_eq!(integrity(&format!("ANY {bits}-bits of Authentication [No Checking]")), unchecked);
+            assert_eq!(integrity(&format!("ANY {bits} bit authentication [no checking]")), unchecked);
+        }
+        for name in
+            ["ANY", "ANY 96", "ANY 100-bits of Authentication", "ANY 96-bits", "ANY -bits of Authentication"]
+        {
+            assert_eq!(integrity(name), None, "{name}");
+        }
     }
 }

@@ -70,6 +70,7 @@ impl Decoder {
             return state("no-key");
         };
         let key = if header.flags.initiator { initiator } else { responder };
+        let is_checked = key.is_checked();
         let mut bytes = message.bytes().to_vec();
         let opened = encrypted.parts(key.layout()).map(|parts| key.open(&mut bytes, &parts));
         let inner = match opened {
@@ -84,6 +85,9 @@ impl Decoder {
             None => return state("held"),
         };
         let mut object = state("opened");
+        if !is_checked {
+            object.insert("icv".into(), "not-checked".into());
+        }
         object.insert("payloads".into(), self.payloads(message, Payloads::of_plaintext(first, &plaintext)));
         object
     }

@@ -2,13 +2,14 @@
 //!
 //! One SA a line: SPI of the initiator, SPI of the responder, SK_ei, SK_er, encryption, SK_ai, SK_ar, integrity; separated by
 //! commas, keys in hexadecimal, names in quotes. SK_ei and SK_er end with the salt or nonce if the algorithm has one.
-//! `#` begins a comment.
+//! `#` begins a comment. A row that is not understood is reported, and the others are used.
 
 use super::algorithm;
-use crate::xfrm::{LoadError, Problem};
-use casemate_crypto::{Provider, Providers, SecretBytes};
-use casemate_ike::{SkKey, SkSuite};
+use super::key::{MessageKey, RowSuite};
+use crate::xfrm::{LoadError, Problem, problem_at};
+use casemate_crypto::SecretBytes;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -22,43 +23,66 @@ const LONGEST_NUMBER: usize = 8;
 /// The keys of one IKE SA.
 pub struct SaKeys {
     /// Of messages from the SA's original initiator.
-    pub initiator: SkKey,
+    pub initiator: MessageKey,
     /// Of messages from its original responder.
-    pub responder: SkKey,
+    pub responder: MessageKey,
 }
 
-/// All keys of a file, by SPIs: the initiator's, the responder's.
+/// All keys of a file.
 #[derive(Default)]
-pub struct KeyTable(HashMap<(u64, u64), SaKeys>);
+pub struct KeyTable {
+    /// By SPIs: the initiator's, the responder's.
+    rows: HashMap<(u64, u64), SaKeys>,
+    /// The rows that are not used, with the reason.
+    problems: Vec<Problem>,
+}
 
 impl KeyTable {
-    /// Reads the file at `path`. Every error in it is told, none of them with a key.
+    /// Reads the file at `path`. An error if it has rows and none of them can be used.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
-        let text = Zeroizing::new(text);
-        Self::parse(&text).map_err(|problems| LoadError::Wrong(path.to_owned(), problems))
+        let table = Self::parse(&Zeroizing::new(text));
+        if table.rows.is_empty() && !table.problems.is_empty() {
+            return Err(LoadError::Wrong(path.to_owned(), table.problems));
+        }
+        Ok(table)
     }
 
     /// Reads the rows in `bytes`.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
-        let (mut table, mut problems) = (HashMap::new(), Vec::new());
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut table = Self::default();
         for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-            match row(line) {
-                Ok(None) => {}
-                Ok(Some((spis, keys))) => {
-                    if table.insert(spis, keys).is_some() {
-                        problems.push(Problem::new(number, "an earlier line has keys for the same two SPIs"));
-                    }
-                }
-                Err(text) => problems.push(Problem::new(number, text)),
+            if let Err(text) = table.add(line) {
+                table.problems.push(Problem::new(number, text));
             }
         }
-        if problems.is_empty() { Ok(Self(table)) } else { Err(problems) }
+        table
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<(), String> {
+        let Some((spis, keys)) = row(line)? else { return Ok(()) };
+        match self.rows.entry(spis) {
+            Entry::Vacant(entry) => {
+                entry.insert(keys);
+                Ok(())
+            }
+            Entry::Occupied(_) => Err("an earlier line has keys for the same two SPIs, and is used".into()),
+        }
     }
 
     /// The keys of the SA with these SPIs.
     pub fn get(&self, initiator: u64, responder: u64) -> Option<&SaKeys> {
-        self.0.get(&(initiator, responder))
+        self.rows.get(&(initiator, responder))
+    }
+
+    /// The rows that are not used, in the order of the lines. No text has a key.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// The rows that are not used, as `file:line: text`, of the file at `path`.
+    pub fn warnings_at(&self, path: &Path) -> impl Iterator<Item = String> {
+        self.problems.iter().map(|problem| format!("{}; this row is not used", problem_at(path, problem)))
     }
 }
 
@@ -82,17 +106,15 @@ fn row(line: &[u8]) -> Result<Option<Row>, String> {
     let suite = suite(encryption, integrity)?;
     let (encr_len, integ_len) = suite.key_lens();
     let key = |encr: (&str, &str), integ: (&str, &str)| {
-        let (encr, integ) = (secret(encr, encr_len)?, secret(integ, integ_len)?);
-        SkKey::new(suite, &encr, &integ, &Providers(&PROVIDERS)).map_err(|error| error.to_string())
+        // A key of an ICV that is not checked may be there or not.
+        let integ = integ_len.map_or(Ok(SecretBytes::new(&[])), |len| secret(integ, len))?;
+        let encr = secret(encr, encr_len)?;
+        MessageKey::new(suite, &encr, &integ).map_err(|error| error.to_string())
     };
     let initiator = key(("SK_ei", ei), ("SK_ai", ai))?;
     let responder = key(("SK_er", er), ("SK_ar", ar))?;
     Ok(Some((spis, SaKeys { initiator, responder })))
 }
-
-/// Captures are old as often as not, so the obsolete algorithms are at hand.
-static PROVIDERS: [&dyn Provider; 3] =
-    [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO, &casemate_legacy::LEGACY];
 
 /// Splits a line at its commas; quotes around a column are taken off.
 fn columns(line: &str) -> Result<Vec<&str>, String> {
@@ -127,7 +149,7 @@ fn spi(whose: &str, text: &str) -> Result<u64, String> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-fn suite(encryption: &str, integrity: &str) -> Result<SkSuite, String> {
+fn suite(encryption: &str, integrity: &str) -> Result<RowSuite, String> {
     let (encr_shown, integ_shown) = (shown(encryption), shown(integrity));
     let encr = algorithm::encryption(encryption).ok_or_else(|| {
         format!(
@@ -139,10 +161,10 @@ fn suite(encryption: &str, integrity: &str) -> Result<SkSuite, String> {
             "integrity {integ_shown}: a name as Wireshark has it, such as `HMAC_SHA1_96 [RFC2404]`, was expected"
         )
     })?;
-    algorithm::suite(encr, integ).ok_or_else(|| {
+    RowSuite::new(encr, integ).ok_or_else(|| {
         format!(
             "{encr_shown} with {integ_shown}: a combined mode (GCM, CCM, ChaCha20-Poly1305) has integrity `NONE \
-             [RFC4306]`, every other cipher an algorithm of its own"
+             [RFC4306]`, every other cipher but NULL an algorithm of its own"
         )
     })
 }
@@ -184,14 +206,17 @@ mod tests {
         9876543210987654321098765432109876543210,\"HMAC_SHA1_96 [RFC2404]\"";
 
     fn problems(text: &str) -> String {
-        let problems = KeyTable::parse(text.as_bytes()).err().expect("something is wrong");
+        let table = KeyTable::parse(text.as_bytes());
+        let problems = table.problems();
+        assert!(!problems.is_empty(), "something is wrong");
         let lines: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.line, p.text)).collect();
         lines.join("\n")
     }
 
     #[test]
     fn rows_comments_and_empty_lines() {
-        let table = KeyTable::parse(format!("# mine\n\n{ROW}\r\n").as_bytes()).unwrap();
+        let table = KeyTable::parse(format!("# mine\n\n{ROW}\r\n").as_bytes());
+        assert!(table.problems().is_empty());
         assert!(table.get(0x0102_0304_0506_0708, 0x1112_1314_1516_1718).is_some());
         assert!(table.get(0x1112_1314_1516_1718, 0x0102_0304_0506_0708).is_none());
     }
@@ -217,7 +242,43 @@ mod tests {
             assert!(said.starts_with(expected), "{said}");
             assert!(!said.contains("445566") && !said.contains("0123456789"), "{said}");
         }
-        assert_eq!(problems(&format!("{ROW}\n{ROW}")), "2: an earlier line has keys for the same two SPIs");
+        let twice = problems(&format!("{ROW}\n{ROW}"));
+        assert_eq!(twice, "2: an earlier line has keys for the same two SPIs, and is used");
         assert_eq!(problems("a\nb").lines().count(), 2);
+    }
+
+    /// The kinds of rows in Wireshark's own table for its tests of IKEv2, with other SPIs and keys.
+    #[test]
+    fn rows_of_every_kind_and_one_that_is_unknown() {
+        let key = |bytes: usize| "5a".repeat(bytes);
+        let suites = [
+            (0, "NULL [RFC2410]", 0, "NONE [RFC4306]"),
+            (24, "3DES [RFC2451]", 20, "HMAC_SHA1_160 [RFC4595]"),
+            (19, "AES-CCM-128 with 12 octet ICV [RFC5282]", 0, "NONE [RFC4306]"),
+            (20, "AES-CTR-128 [RFC5930]", 0, "ANY 96-bits of Authentication [No Checking]"),
+            (20, "AES-CTR-128 [RFC5930]", 16, "ANY 96-bits of Authentication [No Checking]"),
+            (16, "ROT-13 [RFC0]", 20, "HMAC_SHA1_96 [RFC2404]"),
+            (32, "AES-CBC-256 [RFC3602]", 32, "HMAC_SHA2_256_96 [draft-ietf-ipsec-ciph-sha-256-00]"),
+            (0, "NULL [RFC2410]", 16, "HMAC_MD5_128 [RFC4595]"),
+            (36, "AES-GCM-256 with 8 octet ICV [RFC5282]", 0, "NONE [RFC4306]"),
+        ];
+        let rows = (1u64..).zip(suites).map(|(spi, (encr_len, encr, integ_len, integ))| {
+            let (encr_key, integ_key) = (key(encr_len), key(integ_len));
+            format!(
+                "{spi:016x},{spi:016x},{encr_key},{encr_key},\"{encr}\",{integ_key},{integ_key},\"{integ}\"\n"
+            )
+        });
+        let table = KeyTable::parse(rows.collect::<String>().as_bytes());
+        let lines: Vec<usize> = table.problems().iter().map(|problem| problem.line).collect();
+        assert_eq!(lines, [6], "{:?}", table.problems());
+        let checked: Vec<Option<bool>> =
+            (1..=9).map(|spi| table.get(spi, spi).map(|keys| keys.initiator.is_checked())).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(checked, [no, yes, yes, no, no, None, yes, yes, yes]);
+        let warning = table.warnings_at(Path::new("f")).next().unwrap();
+        assert!(
+            warning.starts_with("f:6: encryption `ROT-13 [RFC0]`: a name as Wireshark has it"),
+            "{warning}"
+        );
     }
 }

@@ -3,4 +3,5 @@
 pub(crate) mod algorithm;
 pub mod decode;
 mod json;
+mod key;
 pub mod keys;

@@ -1,13 +1,14 @@
 //! The data path as `inspect` uses it: every state as an inbound SA, no policies, no lifetimes.
 
-use super::sight::Sight;
+use super::sight::{Sight, udp_ports};
 use crate::failure::Failure;
 use crate::providers::providers;
 use crate::xfrm::XfrmFile;
 use casemate_crypto::Providers;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
+use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Consumed, Datapath, Direction, DropReason, Inbound, Unmatched};
 use casemate_sa::{Instant, Lifetime, Limits};
+use casemate_wire::natt;
 use casemate_wire::packet::Packet;
 use std::path::Path;
 
@@ -49,7 +50,9 @@ impl Engine {
         let config = Config { limits, unmatched: Unmatched::PassAll, ..Config::server(0) };
         let mut datapath = Datapath::new(config);
         let providers = providers(file.states.iter().map(|state| &state.value));
-        let mut encap_ports = Vec::new();
+        // ESP in UDP is looked for on this port whether or not a state names it (RFC 3948 section 2.1).
+        let mut encap_ports = vec![natt::PORT];
+        datapath.listen_encapsulated(natt::PORT);
         for state in &file.states {
             let mut sa = state.value.clone();
             sa.lifetime = Lifetime::UNBOUNDED;
@@ -72,13 +75,14 @@ impl Engine {
         // Captures are not always in order; the data path's clock is.
         self.now = self.now.max(Instant::from_micros(nanos / 1_000));
         self.reassembler.expire(self.now);
+        self.learn_port(packet);
         let sight = Sight::of(packet, &self.encap_ports);
         self.load(packet);
         let decided = self.inbound();
         if !matches!(decided.0, Inbound::Reassemble) {
             return (sight, self.verdict(decided));
         }
-        let whole = match self.reassembler.push(self.now, packet) {
+        let whole = match self.reassembler.push(self.now, packet, Sender::Known) {
             Reassembly::Held => return (sight, Verdict::Held),
             Reassembly::Dropped(error) => return (sight, Verdict::Drop(error.drop_reason())),
             Reassembly::Whole(whole) => whole.data().to_vec(),
@@ -87,6 +91,15 @@ impl Engine {
         self.load(&whole);
         let decided = self.inbound();
         (sight, self.verdict(decided))
+    }
+
+    /// A NAT changes the port of the host behind it: what comes from port 4500 is ESP in UDP to whatever port it goes.
+    /// The data path listens on 8 ports at most.
+    fn learn_port(&mut self, packet: &[u8]) {
+        let Some((natt::PORT, port)) = udp_ports(packet) else { return };
+        if !self.encap_ports.contains(&port) && self.datapath.listen_encapsulated(port) {
+            self.encap_ports.push(port);
+        }
     }
 
     /// Puts `packet` into the buffer, with room behind it.
@@ -122,7 +135,7 @@ impl Engine {
             Inbound::Ike(_) => Verdict::Ike,
             Inbound::Drop(reason) => Verdict::Drop(reason),
             // Only a fragment is asked for again, and what was reassembled is none.
-            Inbound::Reassemble => Verdict::Drop(DropReason::Fragment),
+            Inbound::Reassemble | Inbound::ReassembleOpened(_) => Verdict::Drop(DropReason::Fragment),
         }
     }
 }

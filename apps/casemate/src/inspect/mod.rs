@@ -15,6 +15,7 @@ use report::{Outcome, Report};
 use sight::ike_message;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Inspects a capture; lines go to standard output, the summary and warnings to standard error.
@@ -23,8 +24,7 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         Some(path) => engine(path, !args.no_replay)?,
         None => Engine::new(&XfrmFile::default(), Path::new(""), !args.no_replay)?,
     };
-    let keys = args.ike_keys.as_deref().map(KeyTable::load).transpose().map_err(Failure::bad_input)?;
-    let ike = Decoder::new(keys.unwrap_or_default());
+    let ike = Decoder::new(args.ike_keys.as_deref().map(ike_keys).transpose()?.unwrap_or_default());
     let wrong_capture = |why: String| Failure::bad_input(format!("{}: {why}", args.capture.display()));
     // Before anything is written, so that a wrong name destroys nothing.
     let reader = Reader::new(open(&args.capture)?).map_err(|error| wrong_capture(error.to_string()))?;
@@ -52,6 +52,15 @@ fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
     Engine::new(&file, path, check_replay)
 }
 
+/// The keys in the file at `path`, with a warning for each row that is not used.
+fn ike_keys(path: &Path) -> Result<KeyTable, Failure> {
+    let table = KeyTable::load(path).map_err(Failure::bad_input)?;
+    for warning in table.warnings_at(path) {
+        eprintln!("casemate: warning: {warning}");
+    }
+    Ok(table)
+}
+
 /// Opens the capture; `-` is standard input.
 fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     if path == Path::new("-") {
@@ -73,7 +82,9 @@ fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failur
             path.display()
         )));
     }
-    let created = File::create(path).map(BufWriter::new).and_then(Writer::new);
+    // Opened packets are for this user alone, unless the file is there already.
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let created = file.map(BufWriter::new).and_then(Writer::new);
     created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 

@@ -3,6 +3,7 @@
 use super::engine::Verdict;
 use super::sight::{ProtocolName, Sight};
 use crate::ike::decode;
+use crate::printable;
 use casemate_datapath::DropReason;
 use casemate_wire::flow::FlowKey;
 use serde_json::Value;
@@ -32,8 +33,10 @@ impl<O: Write> Report<O> {
             outcome.write_text(number, &mut self.line)
         };
         written.map_err(io::Error::other)?;
-        self.line.push('\n');
-        self.out.write_all(self.line.as_bytes())
+        // What peers sent is quoted, in JSON within strings.
+        let line = if self.json { printable::json_text(&self.line) } else { printable::line(&self.line) };
+        self.out.write_all(line.as_bytes())?;
+        self.out.write_all(b"\n")
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {

@@ -70,6 +70,13 @@ fn protection(protocol: u8, payload: &[u8], encap_ports: &[u16]) -> Option<(u8, 
     }
 }
 
+/// Source and destination port, if the packet has a UDP header.
+pub(super) fn udp_ports(packet: &[u8]) -> Option<(u16, u16)> {
+    let (proto::UDP, false, datagram) = upper(packet)? else { return None };
+    let udp = Udp::parse(datagram).ok()?;
+    Some((udp.src_port(), udp.dst_port()))
+}
+
 /// The IKE message in an IP packet, if its UDP ports say that there is one (RFC 7296 section 2.23).
 pub(super) fn ike_message(packet: &[u8]) -> Option<&[u8]> {
     let (proto::UDP, false, datagram) = upper(packet)? else { return None };

@@ -48,7 +48,7 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
     let crls: Vec<(PathBuf, Vec<u8>)> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| (path.clone(), der)))
         .collect();
-    let judges = config.peer_conditions.iter().map(|conditions| reader.judge(conditions, &cas, &crls));
+    let judges = config.peer_conditions.iter().map(|conditions| reader.judge(conditions, &cas, &crls, &list));
     let judges = judges.collect();
     let own = reader.own(config, &cas, &list);
     let errors = reader.errors.into_inner();
@@ -60,7 +60,6 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
         own,
         own_rules: config.own_signatures.clone(),
         judges,
-        providers: providers.to_vec(),
         refusals: Mutex::default(),
     })
 }
@@ -114,7 +113,13 @@ impl Reader {
     }
 
     /// What judges the peers of a connection.
-    fn judge(&self, conditions: &Conditions, cas: &[Vec<u8>], crls: &[(PathBuf, Vec<u8>)]) -> Judge {
+    fn judge(
+        &self,
+        conditions: &Conditions,
+        cas: &[Vec<u8>],
+        crls: &[(PathBuf, Vec<u8>)],
+        providers: &Providers<'_>,
+    ) -> Judge {
         if let Some(path) = conditions.pubkeys.first() {
             self.wrong(path, "public keys without certificates are not implemented");
         }
@@ -140,7 +145,8 @@ impl Reader {
             }
         }
         let pinned = conditions.certs.iter().flat_map(|path| self.certificates(path)).collect();
-        Judge { conditions: conditions.clone(), store, pinned }
+        let authorities = store.certificate_authorities(providers).as_chunks().0.to_vec();
+        Judge { conditions: conditions.clone(), store, authorities, pinned }
     }
 
     /// Our own certificates, each with the key that is its own.

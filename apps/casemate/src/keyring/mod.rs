@@ -26,9 +26,8 @@ pub struct Keyring {
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     judges: Vec<Judge>,
-    providers: Vec<&'static dyn Provider>,
-    /// Why peers were not trusted, for the log.
-    refusals: Mutex<Vec<String>>,
+    /// Which peers were not trusted, and why, for the log.
+    refusals: Mutex<Vec<(Identity, String)>>,
 }
 
 /// A gateway's IKE may run on another thread than what loaded the keys.
@@ -53,18 +52,17 @@ impl Keyring {
             own: OwnCerts::default(),
             own_rules: Vec::new(),
             judges: Vec::new(),
-            providers: Vec::new(),
             refusals: Mutex::default(),
         }
     }
 
     /// Why certificates were refused since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
-        mem::take(&mut self.refusals())
+        mem::take(&mut *self.refusals()).into_iter().map(|(_, why)| why).collect()
     }
 
     /// A refusal is a whole line or none, so a thread that panicked has left no half one.
-    fn refusals(&self) -> MutexGuard<'_, Vec<String>> {
+    fn refusals(&self) -> MutexGuard<'_, Vec<(Identity, String)>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,7 +97,7 @@ impl Credentials for Keyring {
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
-        self.judge(connection).map_or(Vec::new(), |judge| judge.authorities(&Providers(&self.providers)))
+        self.judge(connection).map_or(Vec::new(), |judge| judge.authorities.clone())
     }
 
     fn peer_key(
@@ -110,19 +108,28 @@ impl Credentials for Keyring {
     ) -> Result<PublicKey, NotTrusted> {
         let judge = self.judge(connection).ok_or(NotTrusted)?;
         judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
-            let mut refusals = self.refusals();
-            if refusals.len() < MAX_REFUSALS {
-                refusals.push(format!("{}: certificate of {}: {why}", connection.name, shown.id));
-            }
+            self.refuse(shown.id, format!("{}: certificate of {}: {why}", connection.name, shown.id));
             NotTrusted
         })
     }
 
-    fn takes(&self, connection: &Connection, alg: SignatureAlg) -> bool {
-        self.judge(connection).is_none_or(|judge| {
-            let rules = &judge.conditions().signatures.ike;
-            rules.is_empty() || rules.contains(&alg)
-        })
+    fn takes(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {
+        let rules = self.judge(connection).map(|judge| &judge.conditions().signatures);
+        match rules.filter(|rules| !rules.ike.is_empty() && !rules.ike.contains(&alg)) {
+            None => {
+                // Other connections may have refused this peer before this one takes it.
+                self.refusals().retain(|(refused, _)| refused != peer);
+                true
+            }
+            Some(rules) => {
+                let why = format!(
+                    "{}: signature of {peer} is {alg}, another one was asked for by remote.auth = {}",
+                    connection.name, rules.text
+                );
+                self.refuse(peer, why);
+                false
+            }
+        }
     }
 
     fn makes(&self, connection: &Connection) -> &[SignatureAlg] {
@@ -136,6 +143,13 @@ impl Credentials for Keyring {
 }
 
 impl Keyring {
+    fn refuse(&self, peer: &Identity, why: String) {
+        let mut refusals = self.refusals();
+        if refusals.len() < MAX_REFUSALS {
+            refusals.push((peer.clone(), why));
+        }
+    }
+
     fn is_meant(&self, pattern: &IdPattern, id: &Identity) -> bool {
         match (pattern.matches(id), pattern, id) {
             (Some(decided), ..) => decided,

@@ -1,9 +1,9 @@
 //! Judges the certificates of peers, as the conditions of their connection say.
 
 use super::Conditions;
-use crate::swanctl::{Revocation, SignatureRules};
+use crate::swanctl::Revocation;
 use casemate::peer_name;
-use casemate_crypto::{KeyKind, Providers, PublicKey};
+use casemate_crypto::{Providers, PublicKey};
 use casemate_ike::config::{IdPattern, Identity};
 use casemate_ike::{AuthorityHash, PeerCertificates};
 use casemate_pki::{CertFault, Options, TrustStore, VerifiedCert};
@@ -14,6 +14,8 @@ pub(super) struct Judge {
     pub(super) conditions: Conditions,
     /// The authorities that the connection trusts, and what helps to find a way to them.
     pub(super) store: TrustStore,
+    /// The names of those authorities for CERTREQ.
+    pub(super) authorities: Vec<AuthorityHash>,
     /// The peer certificates that it names, in DER.
     pub(super) pinned: Vec<Vec<u8>>,
 }
@@ -31,8 +33,8 @@ pub(super) enum Refusal {
     OtherName,
     /// No authority above it is the one that is wanted.
     OtherAuthority,
-    /// Its key is shorter than the connection wants it.
-    WeakKey,
+    /// It, or one above it, is not what `auth` asks for.
+    NotWanted(CertFault, String),
 }
 
 impl fmt::Display for Refusal {
@@ -43,7 +45,7 @@ impl fmt::Display for Refusal {
             Self::NotPinned => f.write_str("not one of those that the connection names"),
             Self::OtherName => f.write_str("it does not bear this identity"),
             Self::OtherAuthority => f.write_str("it is not below the authority that the connection names"),
-            Self::WeakKey => f.write_str("its key is shorter than the connection wants it"),
+            Self::NotWanted(fault, auth) => write!(f, "{fault} by remote.auth = {auth}"),
         }
     }
 }
@@ -51,11 +53,6 @@ impl fmt::Display for Refusal {
 impl Judge {
     pub(super) const fn conditions(&self) -> &Conditions {
         &self.conditions
-    }
-
-    /// The names of the authorities for CERTREQ.
-    pub(super) fn authorities(&self, providers: &Providers<'_>) -> Vec<AuthorityHash> {
-        self.store.certificate_authorities(providers).as_chunks().0.to_vec()
     }
 
     /// The key of the peer, if its certificate is trusted for its identity.
@@ -71,7 +68,7 @@ impl Judge {
             let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
             let cert = cert.map_err(|fault| match fault {
                 CertFault::Empty => Refusal::NoCertificate,
-                fault => Refusal::Certificate(fault),
+                fault => self.refused(fault),
             })?;
             if !cert.is_named(&name) {
                 return Err(Refusal::OtherName);
@@ -87,7 +84,6 @@ impl Judge {
                 return Err(Refusal::OtherAuthority);
             }
         }
-        check_strength(cert.public_key(), &self.conditions.signatures)?;
         Ok(cert.public_key().clone())
     }
 
@@ -107,10 +103,19 @@ impl Judge {
             match VerifiedCert::pinned(der, shown.unix_time, options) {
                 Ok(cert) if cert.is_named(name) => return Ok(cert),
                 Ok(_) => refusal = Refusal::OtherName,
-                Err(fault) => refusal = Refusal::Certificate(fault),
+                Err(fault) => refusal = self.refused(fault),
             }
         }
         Err(refusal)
+    }
+
+    fn refused(&self, fault: CertFault) -> Refusal {
+        match fault {
+            CertFault::KeyNotWanted { .. } | CertFault::SchemeNotWanted(_) => {
+                Refusal::NotWanted(fault, self.conditions.signatures.text.clone())
+            }
+            _ => Refusal::Certificate(fault),
+        }
     }
 
     fn options(&self) -> Options {
@@ -119,16 +124,6 @@ impl Judge {
             Revocation::IfUri => casemate_pki::Revocation::IfUri,
             Revocation::Relaxed => casemate_pki::Revocation::Relaxed,
         };
-        Options { revocation, ..Options::default() }
+        Options { revocation, demands: self.conditions.signatures.demands(), ..Options::default() }
     }
-}
-
-fn check_strength(key: &PublicKey, rules: &SignatureRules) -> Result<(), Refusal> {
-    let least = match key.kind() {
-        KeyKind::Rsa => rules.least_rsa_bits,
-        KeyKind::Ec(_) => rules.least_ecdsa_bits,
-        KeyKind::Ed25519 => None,
-    };
-    let is_weak = least.is_some_and(|least| key.bits() < usize::try_from(least).unwrap_or(usize::MAX));
-    if is_weak { Err(Refusal::WeakKey) } else { Ok(()) }
 }

@@ -48,6 +48,9 @@ impl Assembly {
         mut counters: Option<&mut Opened>,
     ) -> Result<(), Failure> {
         let providers = providers(sas.iter().map(|(_, sa)| &sa.value));
+        if let Some(counters) = counters.as_deref_mut() {
+            adopt(counters, sas);
+        }
         for (direction, sa) in sas {
             let failed = |error: &dyn std::fmt::Display| {
                 Failure::bad_input(format!("{}:{}: {error}", path.display(), sa.line))
@@ -57,7 +60,7 @@ impl Assembly {
                 let last = counters.resume(&mut sa.value);
                 if !sa.value.esn && last >= u64::from(u32::MAX) {
                     return Err(failed(&format!(
-                        "all sequence numbers of spi {} are used: a new key was expected",
+                        "all sequence numbers of the key of spi {} are used: a new key was expected",
                         sa.value.spi
                     )));
                 }
@@ -199,6 +202,19 @@ impl Assembly {
         peers.sort_unstable();
         peers.dedup();
         peers
+    }
+}
+
+/// Matches the SAs with the records of a counter file that an earlier version wrote.
+fn adopt(counters: &mut Opened, sas: &[DirectedSa]) {
+    let outbound = sas.iter().filter(|(direction, _)| *direction == Direction::Outbound);
+    let unknown = counters.adopt(outbound.map(|(_, sa)| &sa.value));
+    if unknown > 0 {
+        eprintln!(
+            "casemate: warning: the counter file has records of an earlier version that match no SA: any key may have been \
+             used up to number {unknown}, so each counter-mode SA begins after it. To end this, give all SAs new keys and \
+             delete the counter file"
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 use super::control::Control;
 use super::steward::Steward;
 use super::tables::Tables;
+use super::{Place, blocked, failed, finish};
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -16,11 +17,8 @@ use casemate_ike::Settings;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::clock::Clock;
 use casemate_linux::ike::IKE_PORT;
-use casemate_linux::instance::Instance;
-use casemate_linux::journal::Journal;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::rng::SystemRng;
-use casemate_linux::route::Numbers;
 use casemate_linux::setup::{Live, Plan, Wanted};
 use casemate_linux::signal::Signals;
 use casemate_linux::{Engine, Parts, Scheduling};
@@ -99,7 +97,12 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
     let signals = Signals::block().map_err(Failure::failed)?;
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
-    let numbers = Numbers::free(&mut netlink).map_err(Failure::failed)?;
+    let mut place = Place::take(args, &mut netlink)?;
+    let numbers = place.numbers;
+    let held = match &mut place.own {
+        Some((_, journal)) => journal.former_promises().map_err(|error| failed(journal, error))?,
+        None => Vec::new(),
+    };
     let natt_port = Settings::SERVER.natt_port;
     let wanted = Wanted {
         tun: &args.tun,
@@ -109,18 +112,14 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         inbound: &[],
         encap_ports: &[IKE_PORT, natt_port],
         peers: &[],
+        held: &held,
         classifier: loaded.scheduling.as_ref().map(|scheduling| &scheduling.classifier),
     };
-    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
-    if args.dry_run {
+    let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
+    let Some((instance, journal)) = &mut place.own else {
         print!("{plan}{}", summary(&loaded.connections));
         return Ok(());
-    }
-    let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-    let (mut journal, undone) = Journal::open(&instance, &mut netlink).map_err(Failure::failed)?;
-    if !undone.is_empty() {
-        eprintln!("casemate: undid {} changes that a former run left behind", undone.len());
-    }
+    };
     let tables = args.save_keys.as_deref().map(Tables::open).transpose().map_err(Failure::failed)?;
     let clock = Clock::start();
     let mut rng = SystemRng::new().map_err(Failure::failed)?;
@@ -131,10 +130,12 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut endpoint = Endpoint::new(datapath, Settings::SERVER);
     endpoint.tell_keys(tables.is_some());
     let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
-    let tun = plan.apply(&mut journal, &mut netlink, &mut warn).map_err(Failure::failed)?;
-    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    let applied = plan.apply(journal, &mut netlink, &mut warn);
+    let tun = applied.map_err(|error| failed(journal, error))?;
+    let control = Control::open(instance).map_err(blocked)?;
+    let Some((_, journal)) = place.own.take() else { return Ok(()) };
+    let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
-    let control = Control::open(&instance).map_err(Failure::failed)?;
     let keyring = Arc::new(Keyring::empty());
     let parts = Parts {
         endpoint,
@@ -154,7 +155,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         signals,
         threads: args.threads(),
     };
-    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
+    let mut engine = Engine::new(parts).map_err(blocked)?;
     println!(
         "casemate: {} connections; interface {} with MTU {TUN_MTU}; mark and table {}",
         loaded.connections.len(),
@@ -162,12 +163,13 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         numbers.table
     );
     let mut steward = Steward::new(control, identity).with_source(source, keyring, tables, loaded.scheduling);
-    steward.apply(engine.home()).map_err(Failure::failed)?;
-    engine.settle(&mut steward);
+    steward.apply(engine.home()).map_err(blocked)?;
+    engine.settle(&mut steward).map_err(blocked)?;
+    super::confine()?;
+    steward.check_source();
     println!("ready");
-    let ended = engine.run(&mut steward).map_err(Failure::failed);
-    engine.close().map_err(Failure::failed)?;
-    ended
+    let ended = engine.run(&mut steward);
+    finish(engine, ended)
 }
 
 /// What `--dry-run` says of connections.

@@ -6,7 +6,7 @@ use crate::xfrm::{self, Located, XfrmFile};
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Policy, Template};
 use casemate_sa::SaParams;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
@@ -44,24 +44,30 @@ fn asks_for(policy: &Policy, sa: &SaParams) -> bool {
     bundle.templates().iter().any(accepts)
 }
 
-/// Refuses SAs that would use an IV twice after a restart (RFC 4106 section 2).
+/// Refuses SAs that would use an IV twice: after a restart, for want of a counter file, or beside an SA with the same key
+/// (RFC 4106 section 2, RFC 3686 section 2.1).
 pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) -> Result<(), Failure> {
-    if args.counters.is_some() {
-        return Ok(());
-    }
-    let refused = sas
-        .iter()
-        .filter(|(direction, sa)| *direction == Direction::Outbound && sa.value.transform.iv_is_counter());
     let mut text = String::new();
-    for (_, sa) in refused {
-        let _ = writeln!(
-            text,
-            "{}:{}: spi {} has a counter-mode cipher, whose IVs would repeat after a restart: `--counters FILE` was \
-             expected, with a file on a disk that lasts, such as /var/lib/casemate/counters",
-            path.display(),
-            sa.line,
-            sa.value.spi
-        );
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    for (_, sa) in sas.iter().filter(|(direction, _)| *direction == Direction::Outbound) {
+        let Some(key) = sa.value.transform.counter_key() else { continue };
+        let (place, spi) = (format!("{}:{}", path.display(), sa.line), sa.value.spi);
+        if args.counters.is_none() {
+            let _ = writeln!(
+                text,
+                "{place}: spi {spi} has a counter-mode cipher, whose IVs would repeat after a restart: `--counters FILE` was \
+                 expected, with a file on a disk that lasts, such as /var/lib/casemate/counters"
+            );
+        }
+        // One number space for each key: two senders would count in it independently.
+        let first = *seen.entry(key.expose()).or_insert(sa.line);
+        if first != sa.line {
+            let _ = writeln!(
+                text,
+                "{place}: spi {spi} sends with the counter-mode key of line {first}, so both would use the same IVs: a key \
+                 of its own was expected"
+            );
+        }
     }
     if text.is_empty() { Ok(()) } else { Err(Failure::bad_input(text.trim_end())) }
 }
@@ -105,9 +111,8 @@ mod tests {
         assert_eq!(directions(text, &[]), [Direction::Outbound, Direction::Inbound]);
     }
 
-    #[test]
-    fn counter_modes_need_a_counter_file() {
-        let args = |counters: Option<&str>| RunArgs {
+    fn args(counters: Option<&str>) -> RunArgs {
+        RunArgs {
             config: None,
             xfrm: Some(PathBuf::from("a.xfrm")),
             save_keys: None,
@@ -116,14 +121,38 @@ mod tests {
             dummy_packets: None,
             tun: "t".into(),
             threads: None,
-        };
-        let file = XfrmFile::parse(STATES.as_bytes()).unwrap();
-        let sas = decide(&file, &["192.0.2.2".parse().unwrap()]);
-        let failure = check_counters(&sas, Path::new("a.xfrm"), &args(None)).unwrap_err();
+        }
+    }
+
+    /// What is said of a file with these states on the host with this address.
+    fn check(states: &str, address: &str, counters: Option<&str>) -> Result<(), Failure> {
+        let file = XfrmFile::parse(states.as_bytes()).unwrap();
+        let sas = decide(&file, &[address.parse().unwrap()]);
+        check_counters(&sas, Path::new("a.xfrm"), &args(counters))
+    }
+
+    #[test]
+    fn counter_modes_need_a_counter_file() {
+        let failure = check(STATES, "192.0.2.2", None).unwrap_err();
         let text = failure.to_string();
         assert!(text.starts_with("casemate: a.xfrm:2: spi 0x00001002 has a counter-mode cipher"), "{text}");
         assert_eq!(text.lines().count(), 1, "an inbound SA uses no IV of ours: {text}");
         assert!(matches!(failure, Failure::BadInput(_)));
-        assert_eq!(check_counters(&sas, Path::new("a.xfrm"), &args(Some("c"))), Ok(()));
+        assert_eq!(check(STATES, "192.0.2.2", Some("c")), Ok(()));
+    }
+
+    #[test]
+    fn two_senders_with_one_counter_key_are_refused() {
+        let first = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \
+                     aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128\n";
+        // Another SPI, address, ICV length: the key stream is the same.
+        let second = first.replace("192.0.2.2", "192.0.2.3").replace("0x1001", "0x1003").replace("128", "96");
+        let text = check(&format!("{first}{second}"), "192.0.2.1", Some("c")).unwrap_err().to_string();
+        let expected = "casemate: a.xfrm:2: spi 0x00001003 sends with the counter-mode key of line 1";
+        assert!(text.starts_with(expected), "{text}");
+        // The peers that receive with it are two hosts.
+        assert_eq!(check(&format!("{first}{second}"), "192.0.2.2", Some("c")), Ok(()));
+        let own = second.replace("0x0102", "0x0103");
+        assert_eq!(check(&format!("{first}{own}"), "192.0.2.1", Some("c")), Ok(()));
     }
 }

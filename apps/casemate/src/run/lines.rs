@@ -1,12 +1,29 @@
 //! What happens, as lines of a log.
 
+pub use super::budget::Kind;
 use casemate::{Endpoint, Notice};
 use casemate_datapath::{Audit, Datapath, Event as DatapathEvent, SaId};
 use casemate_ike::{ChildUp, Event, Traffic};
 use std::fmt::Write as _;
 
-/// The line for a notice; some are not worth one.
-pub fn of(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
+/// The line for a notice, with the budget that it belongs to; some are not worth one.
+pub fn of(endpoint: &Endpoint, notice: &Notice) -> Option<(Kind, String)> {
+    text(endpoint, notice).map(|line| (kind(notice), line))
+}
+
+/// What packets from the network can cause has a budget; the program's own events have none.
+fn kind(notice: &Notice) -> Kind {
+    match notice {
+        Notice::Datapath(DatapathEvent::Audit(audit)) => Kind::Audit(audit.reason.name()),
+        Notice::Datapath(DatapathEvent::Acquire { .. }) => Kind::Acquire,
+        Notice::Ike(Event::Fault { fault, .. }) => Kind::Fault(fault.name()),
+        // Someone on the way can change the source address of every message.
+        Notice::Ike(Event::Moved { .. }) => Kind::Moved,
+        Notice::Datapath(_) | Notice::Ike(_) | Notice::Policy(_) | Notice::NotInstalled { .. } => Kind::Own,
+    }
+}
+
+fn text(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
     match notice {
         Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
         Notice::Ike(event) => of_ike(event),

@@ -1,60 +1,155 @@
-//! What happened: on standard error, for those who ask later, and for those who listen.
+//! The log of an instance: on standard error, kept for `casemate log`, and sent to `casemate log --follow`.
+//!
+//! `budget` says how many messages of each kind are written.
 
+use super::budget::{Budgets, Kind};
 use super::control::Reply;
+use crate::printable;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::io::Write as _;
+use std::time::Instant;
 
-/// So many lines a second are written to standard error; the others are counted. An attacker must not fill the log.
-const LINES_A_SECOND: u32 = 20;
-/// Lines that are kept for those who ask later.
+/// Lines that are kept of the program's own events, and as many of all others.
 const KEPT: usize = 1_000;
+/// Longer lines are cut, in bytes.
+const MAX_LINE: usize = 2_048;
+
+/// Lines with their numbers in the order in which they were written.
+type Lines = VecDeque<(u64, String)>;
 
 /// The log of an instance.
 pub(super) struct Logbook {
-    kept: VecDeque<String>,
+    /// The program's own events, and all others. A flood of the others does not push the former out.
+    kept: [Lines; 2],
+    written: u64,
     listeners: Vec<Reply>,
-    second: Instant,
-    written: u32,
-    unwritten: u64,
+    budgets: Budgets,
 }
 
 impl Logbook {
     pub(super) fn new() -> Self {
-        Self {
-            kept: VecDeque::new(),
-            listeners: Vec::new(),
-            second: Instant::now(),
-            written: 0,
-            unwritten: 0,
+        Self { kept: Default::default(), written: 0, listeners: Vec::new(), budgets: Budgets::default() }
+    }
+
+    /// Notes a message.
+    pub(super) fn note(&mut self, kind: Kind, line: &str) {
+        self.note_at(kind, line, Instant::now());
+    }
+
+    /// Reports what was left out, where it is time. To be called from time to time.
+    pub(super) fn report(&mut self) {
+        self.report_at(Instant::now());
+    }
+
+    fn note_at(&mut self, kind: Kind, line: &str, now: Instant) {
+        if self.budgets.admit(kind, now) {
+            self.write(kind, line);
         }
     }
 
-    /// Notes a line.
-    pub(super) fn note(&mut self, line: &str) {
-        if self.second.elapsed() >= Duration::from_secs(1) {
-            if self.unwritten > 0 {
-                eprintln!("casemate: {} more lines were not written", self.unwritten);
-            }
-            (self.second, self.written, self.unwritten) = (Instant::now(), 0, 0);
+    fn report_at(&mut self, now: Instant) {
+        for (kind, line) in self.budgets.reports(now) {
+            self.write(kind, &line);
         }
-        if self.written >= LINES_A_SECOND {
-            self.unwritten = self.unwritten.saturating_add(1);
-            return;
+    }
+
+    fn write(&mut self, kind: Kind, line: &str) {
+        let line = printable::line(line);
+        let line = cut(&line);
+        // If nobody reads standard error any more, the log still goes to clients.
+        let _ = writeln!(std::io::stderr(), "casemate: {line}");
+        let [own, others] = &mut self.kept;
+        let kept = if kind == Kind::Own { own } else { others };
+        if kept.len() >= KEPT {
+            kept.pop_front();
         }
         self.written = self.written.saturating_add(1);
-        eprintln!("casemate: {line}");
-        if self.kept.len() >= KEPT {
-            self.kept.pop_front();
-        }
-        self.kept.push_back(line.into());
+        kept.push_back((self.written, line.into()));
         self.listeners.retain(|listener| listener.send(line.into()));
     }
 
-    /// Tells a client everything that is kept, and what comes if it wants that too.
+    /// Sends a client everything that is kept, and what comes if it wants that too.
     pub(super) fn tell(&mut self, client: Reply, follow: bool) {
-        let told = self.kept.iter().all(|line| client.send(line.clone()));
+        let mut lines: Vec<&(u64, String)> = self.kept.iter().flatten().collect();
+        lines.sort_unstable_by_key(|(number, _)| *number);
+        let told = lines.iter().all(|(_, line)| client.send(line.clone()));
+        // Those who have left are still among them if nothing was written since.
+        self.listeners.retain(Reply::is_open);
         if told && follow {
             self.listeners.push(client);
         }
+    }
+}
+
+/// The first [`MAX_LINE`] bytes, or a few less so that no character is cut.
+fn cut(line: &str) -> &str {
+    let end = (0..=MAX_LINE).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+    if line.len() > MAX_LINE { line.get(..end).unwrap_or_default() } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const NO_SA: Kind = Kind::Audit("no-sa");
+    const REPLAY: Kind = Kind::Audit("replay");
+
+    fn lines(log: &Logbook) -> Vec<&str> {
+        let mut lines: Vec<_> = log.kept.iter().flatten().collect();
+        lines.sort_unstable();
+        lines.into_iter().map(|(_, line)| &**line).collect()
+    }
+
+    /// The audit's case: 170 bogus packets a second, and a reload meanwhile.
+    #[test]
+    fn a_flood_of_one_kind_hides_no_other_and_is_counted() {
+        let (mut log, start) = (Logbook::new(), Instant::now());
+        for n in 0..1_700u64 {
+            let now = start + Duration::from_millis(n * 1_000 / 170);
+            log.note_at(NO_SA, &format!("bogus {n}"), now);
+            if n % 170 == 100 {
+                log.note_at(Kind::Own, &format!("own {n}"), now);
+                log.note_at(REPLAY, &format!("replay {n}"), now);
+            }
+            log.report_at(now);
+        }
+        log.report_at(start + Duration::from_secs(20));
+        let count = |what: &str| lines(&log).iter().filter(|line| line.starts_with(what)).count();
+        assert_eq!((count("own"), count("replay")), (10, 10));
+        let written = count("bogus");
+        assert!((20..=30).contains(&written), "{written}");
+        let left_out: usize = lines(&log)
+            .iter()
+            .filter_map(|line| {
+                line.strip_prefix("audit: no-sa: ")?.strip_suffix(" more messages were left out")
+            })
+            .map(|count| count.parse::<usize>().unwrap())
+            .sum();
+        assert_eq!(written + left_out, 1_700);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_own_events_are_not_pushed_out() {
+        let (mut log, start) = (Logbook::new(), Instant::now());
+        log.note_at(Kind::Own, "the first own event", start);
+        for n in 0..5_000 {
+            log.note_at(NO_SA, "bogus", start + Duration::from_secs(n));
+        }
+        assert_eq!(lines(&log).len(), KEPT + 1);
+        assert_eq!(lines(&log)[0], "the first own event");
+        for n in 0..KEPT {
+            log.note_at(Kind::Own, &n.to_string(), start);
+        }
+        assert_eq!(log.kept.each_ref().map(VecDeque::len), [KEPT, KEPT]);
+        log.note_at(Kind::Own, &"ä".repeat(MAX_LINE), start);
+        assert_eq!(lines(&log).last().map(|line| line.len()), Some(MAX_LINE));
+    }
+
+    #[test]
+    fn what_peers_say_stays_on_its_line() {
+        let mut log = Logbook::new();
+        log.note(Kind::Own, "peer \x1b[2J\ncasemate: forged");
+        assert_eq!(lines(&log), ["peer \\u{1b}[2J\\u{a}casemate: forged"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Looks after the running engine: obeys clients, writes down what happens, reads the configuration again.
 
+use super::budget::Kind;
 use super::config::Source;
 use super::control::{Control, Reply};
 use super::logbook::Logbook;
@@ -61,10 +62,11 @@ impl Steward {
             return Err("manual keys are not read again: stop the instance and start it anew".into());
         };
         let loaded = source.load().map_err(|failure| failure.to_string())?;
-        loaded.warnings.iter().for_each(|warning| self.log.note(&format!("warning: {warning}")));
+        loaded.warnings.iter().for_each(|warning| self.log.note(Kind::Own, &format!("warning: {warning}")));
         if loaded.scheduling != self.scheduling {
             // The queues of the TUN interface are made with it.
             self.log.note(
+                Kind::Own,
                 "warning: scheduler: what has changed there takes effect when the instance is started anew",
             );
         }
@@ -74,6 +76,15 @@ impl Steward {
         let (connections, pools) = (loaded.connections, loaded.pools);
         home.with(|endpoint, means| endpoint.configure(connections, &pools, means))
             .map_err(|error| error.to_string())
+    }
+
+    /// Warns if the configuration cannot be read again without the privileges that were given up.
+    pub(super) fn check_source(&mut self) {
+        let Some((source, _)) = &self.source else { return };
+        if let Err(failure) = source.load() {
+            let what = "warning: a reload will fail, because files of other users cannot be read any more:";
+            self.log.note(Kind::Own, &format!("{what} {failure}"));
+        }
     }
 
     fn obey(&mut self, request: Request, reply: Reply, home: &mut Home) {
@@ -110,8 +121,8 @@ impl Steward {
     fn reload_now(&mut self, home: &mut Home) -> Result<(), String> {
         let done = self.apply(home);
         match &done {
-            Ok(()) => self.log.note("the configuration was read again"),
-            Err(error) => error.lines().for_each(|line| self.log.note(&format!("reload: {line}"))),
+            Ok(()) => self.log.note(Kind::Own, "the configuration was read again"),
+            Err(error) => error.lines().for_each(|line| self.log.note(Kind::Own, &format!("reload: {line}"))),
         }
         done
     }
@@ -124,7 +135,7 @@ impl Steward {
             _ => Ok(()),
         };
         if let Err(error) = saved {
-            self.log.note(&format!("{}: {error}", tables.directory().display()));
+            self.log.note(Kind::Own, &format!("{}: {error}", tables.directory().display()));
         }
     }
 }
@@ -150,6 +161,7 @@ impl Attendant for Steward {
             // A client that has gone is not told.
             let _ = reply.send(done);
         }
+        self.log.report();
     }
 
     fn notice(&mut self, endpoint: &Endpoint, notice: &Notice) {
@@ -158,14 +170,18 @@ impl Attendant for Steward {
             self.waiting.hear(event);
         }
         if let Some((_, keyring)) = &self.source {
-            keyring.take_refusals().iter().for_each(|line| self.log.note(line));
+            keyring.take_refusals().iter().for_each(|line| self.log.note(Kind::Certificate, line));
         }
-        if let Some(line) = lines::of(endpoint, notice) {
-            self.log.note(&line);
+        if let Some((kind, line)) = lines::of(endpoint, notice) {
+            self.log.note(kind, &line);
         }
     }
 
     fn trouble(&mut self, what: String) {
-        self.log.note(&what);
+        self.log.note(Kind::Own, &what);
+    }
+
+    fn sending_failed(&mut self, what: String) {
+        self.log.note(Kind::Sending, &what);
     }
 }

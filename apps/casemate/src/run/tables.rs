@@ -5,10 +5,11 @@ use crate::ike::algorithm;
 use crate::xfrm::state_line_with_keys;
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
 use casemate_ike::{ChildUp, IkeKeys};
+use casemate_linux::private::{self, Others};
 use casemate_sa::{SaParams, Transform};
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The directory with both tables.
@@ -20,11 +21,19 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens the tables in `directory`, to go on behind what is there. Nobody else may read them.
+    /// Opens the tables in `directory`, to go on behind what is there. The directory, if it is new, and the files are for this user
+    /// alone; files that others can read, links and files of other users are refused.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        fs::create_dir_all(directory)?;
-        let open =
-            |name: &str| File::options().append(true).create(true).mode(0o600).open(directory.join(name));
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let at = |path: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        private::check_parent(directory).map_err(|error| at(directory, error))?;
+        let open = |name: &str| {
+            let path = directory.join(name);
+            let opened = private::open(&path, File::options().append(true).create(true), Others::None);
+            opened.map_err(|error| at(&path, error))
+        };
         Ok(Self {
             ike: open("ikev2_decryption_table")?,
             esp: open("esp_sa")?,
@@ -124,4 +133,38 @@ fn mac_name(mac: MacAlg) -> String {
 
 fn hex(bytes: &SecretBytes) -> String {
     bytes.expose().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_scratch::Scratch;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    const FILE: &str = "esp_sa";
+
+    fn refusal(directory: &Path) -> String {
+        Tables::open(directory).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn keys_go_to_files_of_this_user_alone() {
+        let scratch = Scratch::new("tables");
+        let directory = scratch.file("new/keys");
+        Tables::open(&directory).unwrap();
+        Tables::open(&directory).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(&directory.join(FILE))), (0o700, 0o600));
+        // The audit's case: the file was there, and others could read it.
+        fs::set_permissions(directory.join(FILE), Permissions::from_mode(0o644)).unwrap();
+        assert!(refusal(&directory).contains("esp_sa: its mode is 0644"), "{}", refusal(&directory));
+        fs::remove_file(directory.join(FILE)).unwrap();
+        symlink(scratch.file("elsewhere"), directory.join(FILE)).unwrap();
+        assert!(refusal(&directory).contains("symbolic link"), "{}", refusal(&directory));
+        assert!(!scratch.file("elsewhere").exists());
+        fs::remove_file(directory.join(FILE)).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+        assert!(refusal(&directory).contains("other users can replace"), "{}", refusal(&directory));
+    }
 }

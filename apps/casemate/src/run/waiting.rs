@@ -15,6 +15,8 @@ impl Waiting {
         if wanted.is_met() {
             let _ = reply.send(outcome(&Ok(())));
         } else {
+            // Those who have left are still among them if nothing has happened since.
+            self.0.retain(|(_, reply)| reply.is_open());
             self.0.push((wanted, reply));
         }
     }

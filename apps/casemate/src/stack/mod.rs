@@ -10,6 +10,8 @@ mod station;
 
 use crate::cli::StackArgs;
 use crate::failure::Failure;
+use crate::printable;
+use crate::run::budget::{Budgets, Kind};
 use crate::run::config::{Loaded, Source};
 use casemate_linux::clock::Clock;
 use casemate_linux::netlink::Netlink;
@@ -23,6 +25,7 @@ pub use grants::GrantRule;
 use smoltcp::time::{Duration, Instant};
 use station::Station;
 use std::fmt::Display;
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Each ring of a session has 2^15 words: 256 KiB.
@@ -66,7 +69,17 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
         station.configure(source, loaded, now)?;
     }
     println!("ready");
-    Service { args, clock, door, signals, station, nic, door_paused_until: Instant::ZERO }.run();
+    Service {
+        args,
+        clock,
+        door,
+        signals,
+        station,
+        nic,
+        door_paused_until: Instant::ZERO,
+        log: Log::default(),
+    }
+    .run();
     Ok(())
 }
 
@@ -107,6 +120,29 @@ struct Service<'a> {
     /// The interface once more, to wait for it while the stack has it.
     nic: OwnedFd,
     door_paused_until: Instant,
+    log: Log,
+}
+
+/// Standard output, with a budget for each kind of message.
+#[derive(Default)]
+struct Log(Budgets);
+
+impl Log {
+    fn note(&mut self, kind: Kind, line: &str) {
+        if self.0.admit(kind, std::time::Instant::now()) {
+            Self::write(line);
+        }
+    }
+
+    /// Reports what was left out, where it is time.
+    fn report(&mut self) {
+        self.0.reports(std::time::Instant::now()).iter().for_each(|(_, line)| Self::write(line));
+    }
+
+    fn write(line: &str) {
+        // A server whose output nobody reads any more goes on.
+        let _ = writeln!(std::io::stdout(), "{}", printable::line(line));
+    }
 }
 
 /// What is to be done after a wait.
@@ -121,7 +157,8 @@ impl Service<'_> {
     fn run(mut self) {
         loop {
             let now = to_smoltcp(self.clock.now());
-            let idle = self.station.round(now, |line| println!("{line}"));
+            let idle = self.station.round(now, |kind, line| self.log.note(kind, &line));
+            self.log.report();
             let news = self.wait(now, idle.min(PATIENCE));
             if news.signal {
                 break;
@@ -165,7 +202,7 @@ impl Service<'_> {
             sessions.filter(|(_, link)| link.hush() == Rung::Ended).map(|(id, _)| id).collect();
         for id in gone {
             self.station.end(id, now);
-            println!("application {id}: has ended");
+            self.log.note(Kind::Application, &format!("application {id}: has ended"));
         }
     }
 
@@ -175,13 +212,14 @@ impl Service<'_> {
             Ok(Some(visitor)) => {
                 if let Err(error) = self.welcome(visitor) {
                     self.station.server.note_turned_away();
-                    println!("an application was turned away: {error}");
+                    self.log.note(Kind::Application, &format!("an application was turned away: {error}"));
                 }
             }
             Ok(None) => {}
             Err(error) => {
                 self.door_paused_until = now + DOOR_PAUSE;
-                println!("{}: {error}", self.args.socket.display());
+                let line = format!("{}: {error}", self.args.socket.display());
+                self.log.note(Kind::Application, &line);
             }
         }
     }
@@ -195,7 +233,7 @@ impl Service<'_> {
         }
         let link = visitor.welcome(geometry)?;
         let id = server.admit(link, grants::grant(&self.args.grants, uid)).map_err(std::io::Error::other)?;
-        println!("application {id}: process {pid} of user {uid}");
+        self.log.note(Kind::Application, &format!("application {id}: process {pid} of user {uid}"));
         Ok(())
     }
 }

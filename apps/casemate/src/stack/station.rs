@@ -4,6 +4,7 @@ use super::ike;
 use super::nic::{Nic, Trouble};
 use crate::cli::StackArgs;
 use crate::failure::Failure;
+use crate::run::budget::Kind;
 use crate::run::config::{Loaded, Source};
 use crate::run::lines;
 use casemate::{Datapath, Endpoint, Notice, housekeeping};
@@ -67,7 +68,7 @@ impl Station {
     }
 
     /// One round: frames in, IKE, the applications' turns, frames out. Answers how long there is nothing to do by itself.
-    pub(super) fn round(&mut self, now: Instant, mut tell: impl FnMut(String)) -> Duration {
+    pub(super) fn round(&mut self, now: Instant, mut tell: impl FnMut(Kind, String)) -> Duration {
         let Self { device, interface, sockets, ike, server } = self;
         interface.poll_maintenance(now);
         let is_flooded = (0..BURST)
@@ -77,12 +78,14 @@ impl Station {
                 let mut notices: Vec<Notice> = Vec::new();
                 ike.serve(now, interface, device, sockets, |notice| notices.push(notice));
                 let endpoint = device.endpoint();
-                notices.iter().filter_map(|notice| lines::of(endpoint, notice)).for_each(&mut tell);
+                let lines = notices.iter().filter_map(|notice| lines::of(endpoint, notice));
+                lines.for_each(|(kind, line)| tell(kind, line));
             }
             // What nobody reads would stay.
             None => while device.endpoint_mut().datapath_mut().next_event().is_some() {},
         }
-        let has_more = server.serve(now, interface, sockets, |notice| tell(describe(notice)));
+        let has_more =
+            server.serve(now, interface, sockets, |notice| tell(Kind::Application, describe(notice)));
         interface.poll_egress(now, device, sockets);
         if is_flooded || has_more {
             return Duration::ZERO;

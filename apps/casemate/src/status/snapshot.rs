@@ -45,6 +45,7 @@ pub struct Snapshot {
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
     queues: Option<PerClass<Counters>>,
+    rejected_writes: u64,
     ike: IkeSnapshot,
 }
 
@@ -66,6 +67,7 @@ impl Snapshot {
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
             queues: home.queues().copied(),
+            rejected_writes: home.rejected_writes(),
             ike: IkeSnapshot::take(endpoint),
         }
     }
@@ -95,6 +97,7 @@ impl Snapshot {
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
+            "rejected_joined_writes": self.rejected_writes,
             "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),
             "ike_faults": self.ike.faults(),

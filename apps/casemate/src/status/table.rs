@@ -26,6 +26,13 @@ pub(super) fn render(answer: &Value) -> String {
     put_in_order(&mut text, answer);
     text.push_str("\nDrops\n");
     counts(&mut text, answer, "drops", ["reason", "packets"]);
+    if answer.get("rejected_joined_writes").and_then(Value::as_u64).is_some_and(|count| count > 0) {
+        let count = show(answer, "rejected_joined_writes");
+        let _ = writeln!(
+            text,
+            "\nThe kernel rejected {count} joined writes; their packets were written one by one."
+        );
+    }
     text
 }
 
@@ -211,6 +218,7 @@ mod tests {
             }],
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
+            "rejected_joined_writes": 3,
             "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
         });
         let text = render(&answer);
@@ -221,6 +229,7 @@ mod tests {
             "  out  a -> b   discard  3",
             "  least  6          0             2     1",
             "  replay  2",
+            "The kernel rejected 3 joined writes; their packets were written one by one.",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }

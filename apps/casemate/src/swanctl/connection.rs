@@ -3,7 +3,7 @@
 use super::address::{self, End};
 use super::child::{self, Entry};
 use super::files::Host;
-use super::round::{self, OwnSignature, PeerConditions};
+use super::round::{self, ANY_PROOF, OwnSignature, PeerConditions};
 use super::schema::{Keys, Problems, Rule, Schema};
 use super::value::{choice, number, positive, time, truth};
 use super::view::View;
@@ -89,7 +89,11 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     let keys = Keys::new(view, &CONNECTION, context.problems);
     let (name, directory, problems) = (view.name(), context.directory, context.problems);
     let (local, own) = round::local(only(view, "local", &keys).as_ref(), name, directory, problems);
-    let (remote, conditions) = round::remote(only(view, "remote", &keys).as_ref(), name, directory, problems);
+    let remote = only(view, "remote", &keys);
+    if remote.is_none() {
+        keys.warn_section(&format!("there is no section `remote`: {ANY_PROOF}"));
+    }
+    let (remote, conditions) = round::remote(remote.as_ref(), name, directory, problems);
     let remote_addrs = ends(&keys, "remote_addrs", context.host);
     let has_peer = remote_addrs.iter().any(|addr| addr.single().is_some());
     let (children, shunts) = children(view, has_peer, context);

@@ -51,6 +51,10 @@ pub struct OwnSignature {
     pub signatures: SignatureRules,
 }
 
+/// What follows if a peer is not told how to prove who it is. The next step is part of the warning.
+pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; set `auth` of `remote` to \
+     `pubkey` or `psk`";
+
 const NO_EAP: &str = "EAP is not implemented";
 const NO_TOKEN: &str = "tokens are not implemented";
 
@@ -181,7 +185,10 @@ pub(super) fn remote(
             RemoteMethod::Certificate(connection.into())
         }
         None if asks => RemoteMethod::Certificate(connection.into()),
-        None => RemoteMethod::Any(connection.into()),
+        None => {
+            keys.warn_section(&format!("there is no `auth`: {ANY_PROOF}"));
+            RemoteMethod::Any(connection.into())
+        }
     };
     (RemoteAuth { id, method }, conditions)
 }

@@ -154,6 +154,13 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A remark about the section.
+    pub(super) fn warn_section(&self, why: &str) {
+        if let Some(place) = self.view.place() {
+            self.problems.warn(place, format!("{}: {why}", self.view.path()));
+        }
+    }
+
     /// A problem with the section.
     pub(super) fn wrong_section(&self, why: &str) {
         if let Some(place) = self.view.place() {

@@ -4,7 +4,7 @@ use super::policy::{DirectedPolicy, Direction};
 use super::problem::Problem;
 use super::{Located, XfrmFile};
 use casemate_datapath::spd::{Action, Template};
-use casemate_sa::{Mode, Protocol, SaParams, Transform};
+use casemate_sa::{Mode, Protocol, SaParams};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
@@ -30,9 +30,9 @@ fn reserved_spis(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
 /// Two senders that count with the same key repeat each other's IVs (RFC 4106 section 3, RFC 3686 section 2.1).
 fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
-    for state in states.iter().filter(|state| state.value.transform.iv_is_counter()) {
-        let key = counter_key(&state.value.transform);
-        let first = *seen.entry(key).or_insert(state.line);
+    for state in states {
+        let Some(key) = state.value.transform.counter_key() else { continue };
+        let first = *seen.entry(key.expose()).or_insert(state.line);
         if first != state.line {
             let text = format!(
                 "the key of line {first} again: two SAs of a counter-mode cipher with one key repeat IVs, which gives the \
@@ -40,13 +40,6 @@ fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>
             );
             warnings.push(Problem::new(state.line, text));
         }
-    }
-}
-
-fn counter_key(transform: &Transform) -> &[u8] {
-    match transform {
-        Transform::Esp { encr, .. } if !encr.is_empty() => encr.expose(),
-        Transform::Esp { integ, .. } | Transform::Ah { integ, .. } => integ.expose(),
     }
 }
 

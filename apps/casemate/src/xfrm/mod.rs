@@ -19,6 +19,7 @@ mod words;
 
 pub use policy::{DirectedPolicy, Direction};
 pub use print::state_line_with_keys;
+pub(crate) use problem::at as problem_at;
 pub use problem::{LoadError, Problem};
 pub use state::DEFAULT_REPLAY_WINDOW;
 

@@ -54,6 +54,6 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// `file:line: text`, as compilers write it.
-pub(super) fn at(path: &Path, problem: &Problem) -> String {
+pub(crate) fn at(path: &Path, problem: &Problem) -> String {
     format!("{}:{}: {}", path.display(), problem.line, problem.text)
 }

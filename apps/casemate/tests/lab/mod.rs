@@ -54,7 +54,7 @@ pub(crate) struct Lab {
     pub(crate) left: Host,
     pub(crate) right: Host,
     /// Gone with the hosts.
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Lab {
@@ -92,12 +92,19 @@ impl Lab {
                 Ok::<(), Error>(())
             })?;
         }
-        let lab = Self { left, right, _scratch: scratch };
+        let lab = Self { left, right, scratch };
         // The cable carries packets when both ends have noticed that the other is there.
         for v4 in [true, false] {
             assert!(lab.left.hears(lab.right.side.outer(v4), 8), "the cable is dead");
         }
         Ok(lab)
+    }
+
+    /// A third host, on no cable yet.
+    pub(crate) fn third(&self) -> Host {
+        let directory = self.scratch.path().join("third");
+        fs::create_dir(&directory).unwrap();
+        Host { side: Side::Right, netns: Netns::new().unwrap(), directory }
     }
 }
 
@@ -161,6 +168,50 @@ impl Host {
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
         command.arg("run").arg("--config").arg(self.file("conf")).envs(variable);
         self.start(command)
+    }
+
+    /// Makes a script that runs in the place of `nft`, where `$NFT` is the real one. Returns the script and the place, for
+    /// [`negotiate_with_nft`](Self::negotiate_with_nft) and [`fails_with`](Self::fails_with).
+    pub(crate) fn script_as_nft(&self, script: &str) -> (PathBuf, PathBuf) {
+        let places = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
+        let place = places.into_iter().find(|place| place.exists()).unwrap();
+        let (copy, fake) = (self.file("nft"), self.file("fake-nft"));
+        fs::copy(&place, &copy).unwrap();
+        fs::write(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display())).unwrap();
+        fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        (fake, place)
+    }
+
+    /// Like [`negotiate`](Self::negotiate) where another program stands in the place of `nft`: that one, and the place.
+    pub(crate) fn negotiate_with_nft(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> Running {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--config").arg(self.file("conf"));
+        self.start(command)
+    }
+
+    /// What `casemate run` says with this file where another program stands in the place of `nft`; it must
+    /// fail.
+    pub(crate) fn fails_with(&self, xfrm: &str, nft: &(PathBuf, PathBuf)) -> String {
+        fs::write(self.file("xfrm"), xfrm).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--xfrm").arg(self.file("xfrm")).arg("--counters").arg(self.file("counters"));
+        self.fails(command)
+    }
+
+    /// The same with a `swanctl.conf`.
+    pub(crate) fn fails_to_negotiate_with(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> String {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--config").arg(self.file("conf"));
+        self.fails(command)
+    }
+
+    fn fails(&self, mut command: Command) -> String {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = self.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
     }
 
     fn start(&self, mut command: Command) -> Running {
@@ -239,6 +290,15 @@ impl Host {
         let whole = stream.read_to_end(&mut back).is_ok() && back == data;
         writer.join().unwrap() && whole && echo.join().unwrap().is_ok()
     }
+}
+
+/// Casemate in a mount namespace of its own, where one file is another one.
+fn under_nft((fake, place): &(PathBuf, PathBuf)) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    command.arg(fake).arg(place).arg(env!("CARGO_BIN_EXE_casemate"));
+    command
 }
 
 /// A running `casemate run`.

@@ -34,8 +34,10 @@ pub enum Quoted {
         src_port: u16,
         /// Destination port.
         dst_port: u16,
-        /// Not shown by routers that quote no more than 8 bytes of payload (RFC 792).
-        spi: Option<Spi>,
+        /// An error that does not quote it is ignored, although RFC 792 lets a router end before it: ports
+        /// and addresses of an SA are no secret, so anybody could lower the path MTU of all SAs between them
+        /// (RFC 4301 section 6.1.1).
+        spi: Spi,
     },
 }
 
@@ -87,15 +89,13 @@ impl Quoted {
             proto::AH => Spi::new(spi_at(4)?).map(Self::Ah),
             proto::UDP => {
                 let &[s0, s1, d0, d1] = payload.first_chunk()?;
-                let spi = spi_at(8);
-                // RFC 3948 section 2.2: that is IKE, not ESP.
-                if spi == Some(u32::from_be_bytes(NON_ESP_MARKER)) {
-                    return None;
-                }
+                // RFC 3948 section 2.2: behind the non-ESP marker is IKE. An SPI that is no SA's is none
+                // either.
+                let spi = spi_at(8).filter(|&spi| spi != u32::from_be_bytes(NON_ESP_MARKER))?;
                 Some(Self::UdpEsp {
                     src_port: u16::from_be_bytes([s0, s1]),
                     dst_port: u16::from_be_bytes([d0, d1]),
-                    spi: spi.and_then(Spi::new),
+                    spi: Spi::new(spi)?,
                 })
             }
             _ => None,

@@ -3,7 +3,7 @@
 use super::{MAX_HEADERS, ReassemblyError, TIMEOUT_V4, TIMEOUT_V6};
 use crate::ecn::Ecn;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, ext, proto, v6};
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 /// What all fragments of one datagram share (RFC 791 section 3.2, RFC 8200 section 4.5).
@@ -14,6 +14,13 @@ pub(super) enum Key {
 }
 
 impl Key {
+    pub(super) const fn src(&self) -> IpAddr {
+        match self {
+            Self::V4 { src, .. } => IpAddr::V4(*src),
+            Self::V6 { src, .. } => IpAddr::V6(*src),
+        }
+    }
+
     pub(super) const fn timeout(&self) -> Duration {
         match self {
             Self::V4 { .. } => TIMEOUT_V4,

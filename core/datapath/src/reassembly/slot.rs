@@ -2,6 +2,7 @@
 
 use super::piece::{Key, Piece};
 use super::ranges::{Added, Ranges};
+use super::share::Account;
 use super::{MAX_HEADERS, ReassemblyError};
 use crate::HEAD_ROOM;
 use crate::ecn::{self, Ecn};
@@ -9,6 +10,7 @@ use alloc::boxed::Box;
 use casemate_sa::Instant;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, v6};
 use casemate_wire::packet::Packet;
+use core::net::{IpAddr, Ipv4Addr};
 
 /// Where the data begins; the headers end here, however long they are.
 const DATA_AT: usize = HEAD_ROOM.saturating_add(MAX_HEADERS);
@@ -17,6 +19,10 @@ const DATA_AT: usize = HEAD_ROOM.saturating_add(MAX_HEADERS);
 pub(super) struct Slot {
     buf: Box<[u8]>,
     pub(super) state: State,
+    /// Whose datagram it is; of a free slot, whose it was.
+    pub(super) account: Account,
+    /// How many slots have this account.
+    pub(super) share: usize,
 }
 
 #[derive(Debug)]
@@ -55,11 +61,21 @@ impl State {
             Self::Partial(Partial { key, .. }) | Self::Dead { key, .. } => Some(key),
         }
     }
+
+    /// When the datagram's first fragment came.
+    pub(super) const fn since(&self) -> Option<Instant> {
+        match self {
+            Self::Free => None,
+            Self::Partial(Partial { since, .. }) | Self::Dead { since, .. } => Some(*since),
+        }
+    }
 }
 
 impl Slot {
-    pub(super) const fn new(buf: Box<[u8]>) -> Self {
-        Self { buf, state: State::Free }
+    /// A free slot, one of `slots`.
+    pub(super) const fn new(buf: Box<[u8]>, slots: usize) -> Self {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self { buf, state: State::Free, account: Account::Stranger(nobody), share: slots }
     }
 
     /// Frees the slot if its time is over; counts datagrams that were not dropped before.

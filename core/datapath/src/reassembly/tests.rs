@@ -96,7 +96,7 @@ enum Outcome {
 }
 
 fn push_at(r: &mut Reassembler, now: Instant, packet: &[u8]) -> Outcome {
-    match r.push(now, packet) {
+    match r.push(now, packet, Sender::Stranger) {
         Reassembly::Whole(packet) => {
             assert!(packet.head_room() >= HEAD_ROOM && packet.tail_room() >= TAIL_ROOM);
             Outcome::Whole(packet.data().to_vec())
@@ -369,16 +369,108 @@ fn time_runs_from_the_first_arrival_and_is_counted_once() {
     }
 }
 
+/// The first fragment of a datagram from this address.
+fn first_from(src: [u8; 4], ident: u16) -> Vec<u8> {
+    let mut packet = Frag { ident, ..v4(0, 16, true) }.bytes();
+    let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
+    ip.set_src(src.into());
+    ip.fill_checksum();
+    packet
+}
+
+/// The rest of it; whether that makes it whole.
+fn completes(r: &mut Reassembler, src: [u8; 4], ident: u16, sender: Sender) -> bool {
+    let mut packet = Frag { ident, ..v4(16, 1, false) }.bytes();
+    let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
+    ip.set_src(src.into());
+    ip.fill_checksum();
+    matches!(r.push(T0, &packet, sender), Reassembly::Whole(_))
+}
+
 #[test]
-fn a_full_table_refuses_the_newest() {
-    let mut r = Reassembler::new(2, 2_000);
-    let named = |ident| Frag { ident, ..v4(0, 16, true) }.bytes();
-    assert_eq!(push(&mut r, &named(1)), Outcome::Held);
-    assert_eq!(push(&mut r, &named(2)), Outcome::Held);
-    assert_eq!(push(&mut r, &named(3)), Outcome::Dropped(ReassemblyError::TooManyDatagrams));
-    // Those that are known go on, and make room.
-    assert!(matches!(push(&mut r, &v4(16, 1, false).bytes()), Outcome::Whole(_)));
-    assert_eq!(push(&mut r, &named(3)), Outcome::Held);
+fn strangers_give_way_to_peers() {
+    let mut r = Reassembler::new(8, 2_000);
+    let (peer, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    for n in 0..100 {
+        assert!(matches!(r.push(T0, &first_from([10, 0, 0, n], 1), Sender::Stranger), Reassembly::Held));
+    }
+    assert_eq!((r.in_use(), r.take_evicted(), r.take_evicted()), (8, 92, 0));
+    for n in 0..8 {
+        let held = r.push(T0, &first_from(peer, n), Sender::Known);
+        assert!(matches!(held, Reassembly::Held), "{held:?}");
+    }
+    assert_eq!(r.take_evicted(), 8);
+    let refused = r.push(T0, &first_from([10, 0, 0, 1], 1), Sender::Stranger);
+    assert!(matches!(refused, Reassembly::Dropped(ReassemblyError::TooManyDatagrams)));
+    // Another peer takes the oldest slot of the one that holds the most.
+    for n in 0..4 {
+        assert!(matches!(
+            r.push(T0.after(Duration::from_secs(1)), &first_from(other, n), Sender::Known),
+            Reassembly::Held
+        ));
+    }
+    for n in 0..4 {
+        assert!(completes(&mut r, other, n, Sender::Known));
+    }
+    let left = (0..8).filter(|n| completes(&mut r, peer, *n, Sender::Known)).count();
+    assert_eq!(left, 4);
+}
+
+#[test]
+fn forged_fragments_of_one_peer_do_not_stop_another() {
+    let mut r = Reassembler::new(8, 2_000);
+    let (peer, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    for n in 0..1_000 {
+        let now = T0.after(Duration::from_millis(n.into()));
+        assert!(matches!(r.push(now, &first_from(peer, n), Sender::Known), Reassembly::Held));
+        if n == 500 {
+            assert!(matches!(r.push(now, &first_from(other, n), Sender::Known), Reassembly::Held));
+        }
+    }
+    assert!(completes(&mut r, other, 500, Sender::Known));
+    // The forged peer's own datagram has the time that seven others take.
+    assert!(completes(&mut r, peer, 999, Sender::Known));
+}
+
+/// A flood of fragments that bear the address of a peer costs work in proportion to the slots, for each
+/// fragment. Quadratic work would take minutes here.
+#[test]
+fn a_flood_costs_one_look_at_each_slot() {
+    let slots = 4_000;
+    let mut r = Reassembler::new(slots.into(), 100);
+    let start = std::time::Instant::now();
+    for n in 0..slots * 2 {
+        // Two peers, so that slots change hands.
+        let src = [192, 0, 2, 1 + u8::from(n % 3 == 0)];
+        assert!(matches!(r.push(T0, &first_from(src, n), Sender::Known), Reassembly::Held));
+        assert!(start.elapsed() < Duration::from_secs(10), "{n} fragments");
+    }
+    assert_eq!(r.take_evicted(), slots.into());
+}
+
+proptest! {
+    /// The shares that the slots keep are what counting finds, whenever no slot is free.
+    #[test]
+    fn shares_are_counted_right(
+        steps in prop::collection::vec((0..4u8, 0..6u16, any::<bool>(), 0..40u64), 1..80),
+    ) {
+        let mut r = Reassembler::new(4, 2_000);
+        let mut now = T0;
+        for (host, ident, is_last, seconds) in steps {
+            now = now.after(Duration::from_secs(if seconds > 36 { seconds } else { 0 }));
+            let sender = if host == 0 { Sender::Stranger } else { Sender::Known };
+            let src = [192, 0, 2, host];
+            if is_last {
+                completes(&mut r, src, ident, sender);
+            } else {
+                r.push(now, &first_from(src, ident), sender);
+            }
+            for slot in &r.slots {
+                let count = r.slots.iter().filter(|other| other.account == slot.account).count();
+                prop_assert_eq!(slot.share, count);
+            }
+        }
+    }
 }
 
 #[test]

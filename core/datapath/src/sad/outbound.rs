@@ -68,11 +68,6 @@ impl OutboundIndex {
         slots(&self.names, [path, 0], [path, u64::MAX])
     }
 
-    /// Slots on a path, to a port.
-    pub(super) fn to_port(&self, path: u64, port: Option<u16>) -> impl Iterator<Item = u32> {
-        slots(&self.names, [path, name(port, 0, 0)], [path, name(port, u32::MAX, u8::MAX)])
-    }
-
     /// Slots with the names of an SA: there is one more only if hashes collide.
     pub(super) fn named(
         &self,

@@ -202,10 +202,6 @@ proptest! {
             let found = sad.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).unwrap();
             let found = sad.outbound_ref(found).unwrap();
             prop_assert_eq!((found.path(), found.spi, found.framing.encap), (sa.path(), sa.spi, sa.framing.encap));
-            if let Some(port) = port {
-                let found = sad.find_encapsulated(sa.path(), port).and_then(|slot| sad.outbound_ref(slot)).unwrap();
-                prop_assert_eq!((found.path(), found.framing.encap), (sa.path(), sa.framing.encap));
-            }
             prop_assert!(sad.out.get(id.slot(), id.generation).is_some());
         }
         for id in ids {

@@ -144,27 +144,46 @@ impl PolicyTable {
         self.policies.is_empty()
     }
 
-    /// The first policy in order of precedence that matches the flow.
+    /// The first policy in order of precedence that matches the flow. All fragments of a datagram get the
+    /// same result: what one of them hides counts for none (RFC 4301 section 7).
     pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
-        self.first_of(flow, |policy| may_match(&policy.selector, flow))
+        let shown = flow.of_all_fragments();
+        self.first_of(flow, |policy| Fit::of(&policy.selector, &shown))
     }
 
-    /// The same for a flow that came through a tunnel, which BYPASS never admits: one that only may match, because a fragment shows
-    /// no ports, is passed over.
+    /// The same for a flow that came through a tunnel, which BYPASS never admits: a BYPASS policy that only
+    /// may match a fragment is passed over. The first fragment shows whether it does, and is not admitted
+    /// then.
     pub fn lookup_tunnelled(&self, flow: &FlowKey) -> Lookup<'_> {
+        let shown = flow.of_all_fragments();
         self.first_of(flow, |policy| match policy.action {
-            Action::Bypass => policy.selector.matches(flow),
-            Action::Discard | Action::Protect(_) => may_match(&policy.selector, flow),
+            Action::Bypass if policy.selector.matches(flow) => Fit::Matches,
+            Action::Bypass => Fit::Differs,
+            Action::Discard | Action::Protect(_) => Fit::of(&policy.selector, &shown),
         })
     }
 
-    /// The first policy that decides.
-    fn first_of(&self, flow: &FlowKey, decides: impl Fn(&Policy) -> bool) -> Lookup<'_> {
+    /// The first policy that matches whatever the fragments of the flow hide; `None` if there is none.
+    pub fn lookup_shown(&self, flow: &FlowKey) -> Option<&Policy> {
+        let shown = flow.of_all_fragments();
+        let fit = |policy: &Policy| match policy.selector.matches(&shown) {
+            true => Fit::Matches,
+            false => Fit::Differs,
+        };
+        match self.first_of(flow, fit) {
+            Lookup::Match(_, policy) => Some(policy),
+            Lookup::NeedsPorts | Lookup::NoMatch => None,
+        }
+    }
+
+    /// The first policy that does not differ.
+    fn first_of(&self, flow: &FlowKey, fit: impl Fn(&Policy) -> Fit) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
-        let decides =
-            |rule: &Rule| self.policies.slot(rule.slot).is_some_and(|stored| decides(&stored.policy));
+        let decides = |rule: &Rule| {
+            self.policies.slot(rule.slot).is_some_and(|stored| fit(&stored.policy) != Fit::Differs)
+        };
         match space.first(&self.hash, flow, decides).and_then(|rule| self.named(rule)) {
-            Some((id, policy)) if policy.selector.matches(flow) => Lookup::Match(id, policy),
+            Some((id, policy)) if fit(policy) == Fit::Matches => Lookup::Match(id, policy),
             Some(_) => Lookup::NeedsPorts,
             None => Lookup::NoMatch,
         }
@@ -181,14 +200,23 @@ impl PolicyTable {
     }
 }
 
-/// Whether the selector matches, or would with some value of what the flow hides (OPAQUE).
-fn may_match(selector: &Selector, flow: &FlowKey) -> bool {
-    let proto_fits = |shown| selector.proto.is_none_or(|wanted| wanted == shown);
-    let ports_fit = |(src, dst)| selector.src_port.contains(src) && selector.dst_port.contains(dst);
-    flow.proto().is_none_or(proto_fits)
-        && flow.ports().is_none_or(ports_fit)
-        && selector.src.contains(flow.src())
-        && selector.dst.contains(flow.dst())
+/// Whether a policy is for a flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Matches,
+    /// It depends on what the flow hides (OPAQUE).
+    MayMatch,
+    Differs,
+}
+
+impl Fit {
+    fn of(selector: &Selector, flow: &FlowKey) -> Self {
+        match (selector.matches(flow), selector.may_match(flow)) {
+            (true, _) => Self::Matches,
+            (false, true) => Self::MayMatch,
+            (false, false) => Self::Differs,
+        }
+    }
 }
 
 impl fmt::Display for InsertError {

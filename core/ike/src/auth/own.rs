@@ -31,7 +31,12 @@ impl<'c> OwnSide<'c> {
             }
         };
         let subject = key.as_ref().and_then(|key| key.subject.clone());
-        let id = connection.local.id.clone().or(subject).unwrap_or(Identity::Address(addr));
+        let id = match (connection.local.id.clone(), subject) {
+            // RFC 4945 section 3.1.5: byte for byte the subject of the certificate, because a peer may compare no better.
+            (Some(id), Some(subject)) if id.names_same(&subject) => subject,
+            (Some(id), _) => id,
+            (None, subject) => subject.unwrap_or(Identity::Address(addr)),
+        };
         let shows = match connection.send_cert {
             SendCert::Always => true,
             SendCert::IfAsked => !wanted.is_empty(),

@@ -115,7 +115,7 @@ pub(super) fn verify(
     let key = env.credentials.peer_key(connection, &shown, env.providers);
     let key = key.map_err(|_| StateFault::Certificate)?;
     let (alg, value) = read(claim, key.kind())?;
-    if alg.uses_sha1() || !env.credentials.takes(connection, alg) {
+    if alg.uses_sha1() || !env.credentials.takes(connection, claim.id, alg) {
         return Err(StateFault::SignatureAlgorithm);
     }
     let signed = octets.concat(env.providers)?;
@@ -209,7 +209,11 @@ mod tests {
     fn a_payload_says_how_it_was_signed() {
         let id = crate::config::Identity::Fqdn("a".into());
         let judge = |method, data: &[u8], kind| {
-            read(&Claim { id: &id, auth: Auth { method, data }, certs: &[] }, kind).map(|(alg, _)| alg)
+            read(
+                &Claim { id: &id, auth: Auth { method, data }, certs: &[], remote: [192, 0, 2, 1].into() },
+                kind,
+            )
+            .map(|(alg, _)| alg)
         };
         let p256 = KeyKind::Ec(Curve::P256);
         assert_eq!(judge(AuthMethod::ECDSA_256, &[1; 64], p256), Ok(Ecdsa(Sha256)));

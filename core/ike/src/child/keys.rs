@@ -70,6 +70,7 @@ pub(crate) fn install(
     let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
     let outbound = SaParams { dscp: config.dscp, ..outbound };
     let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
+    let inbound = SaParams { original_addrs: agreed.original, ..inbound };
     let id = cx.shared.next_child_id();
     cx.shared.owners.insert(id, place.ike);
     let now = cx.env.now;
@@ -88,7 +89,21 @@ pub(crate) fn install(
     })));
     let (rekey_at, expires_at) = cx.lifespan(&config.lifespan, now);
     let config = config.clone();
-    Ok(ChildSa { id, config, agreed, stage: Stage::Live, active, replaces, rekey_at, expires_at })
+    let (stage, since) = (Stage::Live, now);
+    let (failures, attempts) = (0, 0);
+    Ok(ChildSa {
+        id,
+        config,
+        agreed,
+        stage,
+        active,
+        replaces,
+        rekey_at,
+        expires_at,
+        since,
+        failures,
+        attempts,
+    })
 }
 
 fn transform(what: ChildTransform, key: &[u8], encr: usize) -> Option<Transform> {

@@ -6,6 +6,7 @@
 mod keys;
 mod request;
 mod respond;
+mod substitute;
 
 use crate::config::Child;
 use crate::negotiate::ChildSuite;
@@ -18,6 +19,7 @@ use core::net::IpAddr;
 pub(crate) use keys::{KeySource, Place, install};
 pub(crate) use request::{ChildRequest, Wish, protocol_id};
 pub(crate) use respond::{Grant, Refusal, respond};
+pub(crate) use substitute::Substitution;
 
 /// A Child SA of an IKE SA.
 #[derive(Debug)]
@@ -31,6 +33,11 @@ pub(crate) struct ChildSa {
     pub(crate) replaces: Option<ChildId>,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
+    pub(crate) since: Instant,
+    /// Rekeyings in a row that failed.
+    pub(crate) failures: u8,
+    /// Child SAs of its configuration in a row that ended soon, before this one was set up.
+    pub(crate) attempts: u8,
 }
 
 /// What a Child SA is doing.
@@ -55,6 +62,8 @@ pub(crate) struct Agreed {
     pub(crate) spi_out: Spi,
     pub(crate) local: Vec<Traffic>,
     pub(crate) remote: Vec<Traffic>,
+    /// Transport mode through a NAT: source and destination of what comes in, as the peer sees them.
+    pub(crate) original: Option<(IpAddr, IpAddr)>,
 }
 
 /// The ends that `dynamic` selectors mean.
@@ -74,7 +83,7 @@ impl Ends {
 
 impl ChildSa {
     pub(crate) fn status(&self) -> ChildStatus {
-        let Agreed { suite, mode, spi_in, spi_out, local, remote } = self.agreed.clone();
+        let Agreed { suite, mode, spi_in, spi_out, local, remote, original: _ } = self.agreed.clone();
         ChildStatus {
             id: self.id,
             child: self.config.clone(),
@@ -93,6 +102,12 @@ impl ChildSa {
                 (Stage::Closing, _) => "closing",
             },
         }
+    }
+
+    /// Another one has taken its place. If the peer does not close it by `until`, we do.
+    pub(crate) fn be_replaced(&mut self, until: Instant) {
+        self.stage = Stage::Replaced;
+        self.expires_at = Some(self.expires_at.map_or(until, |at| at.min(until)));
     }
 
     /// When something is due.

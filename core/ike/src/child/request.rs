@@ -1,5 +1,6 @@
 //! The initiator's side of a Child SA: what it asks for, and what it makes of the answer.
 
+use super::substitute::{Substituted, Substitution};
 use super::{Agreed, ChildSa, Ends};
 use crate::config::{Child, ChildMode};
 use crate::message::{Content, need};
@@ -27,6 +28,10 @@ pub(crate) struct Wish {
     pub(crate) kex: Option<KexMethod>,
     /// When it is asked for, and how often that was put off.
     pub(crate) postponed: Postponed,
+    /// It is to be set up again after one that ended, unless there is one by then.
+    pub(crate) again: bool,
+    /// Child SAs of its configuration in a row that ended soon.
+    pub(crate) attempts: u8,
 }
 
 /// The peer had something else to do (RFC 7296 section 2.25).
@@ -54,7 +59,21 @@ pub(crate) struct Replaced {
 impl Wish {
     /// The first of its configuration.
     pub(crate) const fn new(config: Arc<Child>, packet: Option<(Traffic, Traffic)>) -> Self {
-        Self { config, packet, replaces: None, kex: None, postponed: Postponed::NOT }
+        Self {
+            config,
+            packet,
+            replaces: None,
+            kex: None,
+            postponed: Postponed::NOT,
+            again: false,
+            attempts: 0,
+        }
+    }
+
+    /// One after another that ended, at this time at the earliest.
+    pub(crate) fn again(config: Arc<Child>, until: Instant, attempts: u8) -> Self {
+        let postponed = Postponed { until, times: 0 };
+        Self { postponed, again: true, attempts, ..Self::new(config, None) }
     }
 
     /// The same, later; nothing if that was said too often.
@@ -63,11 +82,17 @@ impl Wish {
         Some(Self { postponed: Postponed { until, times }, ..self.clone() })
     }
 
+    /// What is wanted after this one failed: the same, if it is to be set up again after one that ended.
+    pub(crate) fn after_failure(&self) -> Option<Self> {
+        let attempts = self.attempts.saturating_add(1);
+        self.again.then(|| Self::again(self.config.clone(), self.postponed.until, attempts))
+    }
+
     /// One in the place of `old`.
     pub(crate) fn replacing(old: &ChildSa) -> Self {
         let protocol = old.agreed.suite.protocol();
         let replaces = Some(Replaced { id: old.id, protocol, spi_in: old.agreed.spi_in });
-        Self { config: old.config.clone(), packet: None, replaces, kex: None, postponed: Postponed::NOT }
+        Self { replaces, ..Self::new(old.config.clone(), None) }
     }
 }
 
@@ -142,8 +167,12 @@ impl ChildRequest {
         out.ts_r(&to_wire(&self.remote))
     }
 
-    /// Reads the answer.
-    pub(crate) fn finish(&mut self, content: &Content<'_>) -> Result<Answer, PeerFault> {
+    /// Reads the answer. With `substitution`, a NAT is between.
+    pub(crate) fn finish(
+        &mut self,
+        content: &Content<'_>,
+        substitution: Option<Substitution>,
+    ) -> Result<Answer, PeerFault> {
         let chosen = accepted(&self.offers, &need(content.sa)?)?;
         let suite = ChildSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         let shared = self.agree(suite, content)?;
@@ -151,8 +180,17 @@ impl ChildRequest {
         if transport && self.wish.config.mode != ChildMode::Transport {
             return Err(StateFault::NotOffered.into());
         }
-        let within = |answer: Option<Ts<'_>>, offered: &[Traffic]| {
-            let answer = from_wire(&need(answer)?);
+        let (local, remote) = (from_wire(&need(content.ts_i)?), from_wire(&need(content.ts_r)?));
+        let (local, remote, original) = match substitution.filter(|_| transport) {
+            None => (local, remote, None),
+            // RFC 7296 section 2.23.1: before the selectors are used for anything else.
+            Some(substitution) => {
+                let Substituted { local, remote, original } =
+                    substitution.apply(&local, &remote).ok_or(StateFault::TsNotOffered)?;
+                (local, remote, original)
+            }
+        };
+        let within = |answer: Vec<Traffic>, offered: &[Traffic]| {
             let is_inside = |part: &Traffic| offered.iter().any(|offer| offer.contains(part));
             // RFC 7296 section 2.9: the responder narrows, and does nothing else.
             if answer.is_empty() || !answer.iter().all(is_inside) {
@@ -165,8 +203,9 @@ impl ChildRequest {
             mode: if transport { Mode::Transport } else { Mode::Tunnel },
             spi_in: self.spi,
             spi_out: spi_of(&chosen)?,
-            local: within(content.ts_i, &self.local)?,
-            remote: within(content.ts_r, &self.remote)?,
+            local: within(local, &self.local)?,
+            remote: within(remote, &self.remote)?,
+            original,
         };
         Ok(Answer { agreed, shared })
     }

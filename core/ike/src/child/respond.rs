@@ -1,17 +1,18 @@
 //! The responder's side of a Child SA: which of its configurations the request means, and what it grants.
 
 use super::request::{from_wire, spi_of, to_wire};
-use super::{Agreed, ChildSa, Ends, Stage};
+use super::{Agreed, ChildSa, Ends, Stage, Substitution};
 use crate::config::{Child, ChildMode};
 use crate::message::{Content, need};
 use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
 use crate::sa::Cx;
-use crate::{PeerFault, StateFault, Traffic, narrow};
+use crate::{IkeSaId, PeerFault, StateFault, Traffic, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_sa::Mode;
 use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer};
+use core::net::IpAddr;
 
 /// A Child SA that is granted.
 pub(crate) struct Grant {
@@ -59,15 +60,26 @@ struct Fit {
 pub(crate) fn respond(
     (candidates, up): (&[Arc<Child>], &[ChildSa]),
     content: &Content<'_>,
-    ends: &Ends,
+    (ends, substitution): (&Ends, Option<Substitution>),
     own_exchange: bool,
     cx: &mut Cx<'_, '_>,
 ) -> Result<Grant, Refusal> {
     let theirs = need(content.sa)?;
-    let (ts_i, ts_r) = (from_wire(&need(content.ts_i)?), from_wire(&need(content.ts_r)?));
     let transport = content.says(NotifyType::USE_TRANSPORT_MODE);
-    let mut fits: Vec<Fit> =
-        candidates.iter().filter_map(|config| Fit::new(config, up, ends, (&ts_i, &ts_r))).collect();
+    let Fits { mut fits, transport, original } =
+        Fits::find((candidates, up), content, (ends, substitution), transport)?;
+    let shared = &*cx.shared;
+    let is_own = |id| up.iter().any(|child| child.id == id);
+    let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
+    let is_ignored = |id| is_own(id) || shared.owners.get(id).is_some_and(is_closing);
+    let is_shared = |fit: &Fit| {
+        let mode = transport && fit.config.mode == ChildMode::Transport;
+        substitution.filter(|_| mode).is_some_and(|substitution| {
+            !cx.env.host.allows_transport(substitution.path(), &fit.local, &fit.remote, &is_ignored)
+        })
+    };
+    // RFC 3948 section 5.2: another host behind the same NAT has this traffic already.
+    fits.retain(|fit| !is_shared(fit));
     if fits.is_empty() {
         return Err(StateFault::TsUnacceptable.into());
     }
@@ -105,8 +117,43 @@ pub(crate) fn respond(
         spi_out: spi_of(&chosen)?,
         local: fit.local,
         remote: fit.remote,
+        original: original.filter(|_| both_want_it),
     };
     Ok(Grant { config: fit.config, agreed, shared, chosen, public })
+}
+
+/// The configurations that a request may mean.
+struct Fits {
+    fits: Vec<Fit>,
+    /// Whether transport mode may be granted.
+    transport: bool,
+    /// The peer's own addresses, if the selectors in `fits` have others in their place.
+    original: Option<(IpAddr, IpAddr)>,
+}
+
+impl Fits {
+    /// RFC 7296 section 2.23.1: a request for transport mode through a NAT is looked up by the addresses that we see. If
+    /// no configuration allows that, it is looked up as it is, for a tunnel.
+    fn find(
+        (candidates, up): (&[Arc<Child>], &[ChildSa]),
+        content: &Content<'_>,
+        (ends, substitution): (&Ends, Option<Substitution>),
+        transport: bool,
+    ) -> Result<Self, Refusal> {
+        let (ts_i, ts_r) = (from_wire(&need(content.ts_i)?), from_wire(&need(content.ts_r)?));
+        let substitution = substitution.filter(|_| transport);
+        if let Some(seen) = substitution.and_then(|substitution| substitution.apply(&ts_r, &ts_i)) {
+            let allowed = candidates.iter().filter(|config| config.mode == ChildMode::Transport);
+            let traffic = (&*seen.remote, &*seen.local);
+            let fits: Vec<Fit> = allowed.filter_map(|config| Fit::new(config, up, ends, traffic)).collect();
+            if !fits.is_empty() {
+                return Ok(Self { fits, transport, original: seen.original });
+            }
+        }
+        let fits = candidates.iter().filter_map(|config| Fit::new(config, up, ends, (&ts_i, &ts_r)));
+        let transport = transport && substitution.is_none();
+        Ok(Self { fits: fits.collect(), transport, original: None })
+    }
 }
 
 impl Fit {

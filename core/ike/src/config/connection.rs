@@ -51,7 +51,8 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
-    /// Sequences of repeated first requests to a peer that does not answer, until it is given up; 0 is without end.
+    /// How many sequences of requests are sent to a peer that does not respond to IKE_SA_INIT or IKE_AUTH, until it is given up; 0 is
+    /// without end. A peer that refuses is given up at once.
     pub keying_tries: u32,
     /// What a second IKE SA with the same peer means.
     pub unique: Unique,
@@ -102,6 +103,11 @@ impl Connection {
         let local = LocalAuth { id: Some(own), method: LocalMethod::SharedKey };
         let remote = RemoteAuth { id: IdPattern::Exactly(peer), method: RemoteMethod::SharedKey };
         Self::new(name, local, remote)
+    }
+
+    /// Whether another sequence of requests follows after `sequences` of them that the peer did not respond to.
+    pub(crate) const fn tries_again_after(&self, sequences: u32) -> bool {
+        self.keying_tries == 0 || sequences < self.keying_tries
     }
 
     /// Whether an IKE SA of `other` is one that this connection would have made, too.

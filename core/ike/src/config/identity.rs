@@ -1,7 +1,9 @@
 //! Who a peer is (RFC 7296 section 3.5, RFC 4301 section 4.4.3.1).
 
+use crate::spelling;
 use alloc::string::String;
 use alloc::vec::Vec;
+use casemate_pki::{canonical_dn, same_dn};
 use casemate_wire::ike::{Id, IdType};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -80,26 +82,30 @@ impl Identity {
         }
     }
 
-    /// One for all that name the same peer.
+    /// One for all that name the same peer ([`names_same`](Self::names_same)).
     pub(crate) fn folded(&self) -> Self {
         match self {
             Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
             Self::Email(name) => Self::Email(name.to_ascii_lowercase()),
+            Self::Name(der) => Self::Name(canonical_dn(der).unwrap_or_else(|| der.clone())),
             other => other.clone(),
         }
     }
 
-    /// Whether both name the same peer: names of domains and mail are compared without regard to case.
+    /// Whether both name the same peer: names of domains and mail are compared without regard to case, distinguished names as RFC 5280
+    /// section 7.1 says.
     pub fn names_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
+            (Self::Name(a), Self::Name(b)) => a == b || same_dn(a, b),
             (a, b) => a == b,
         }
     }
 }
 
 impl fmt::Display for Identity {
-    /// As people write it; control characters of a peer never reach a terminal. DER is shown in hexadecimal digits.
+    /// As people write it, and as a configuration reads it; control characters of a peer never reach a terminal. A distinguished name that
+    /// cannot be written so is shown as its DER in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| {
             bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -107,10 +113,13 @@ impl fmt::Display for Identity {
         match self {
             Self::Address(addr) => addr.fmt(f),
             Self::Fqdn(text) | Self::Email(text) => write!(f, "{}", text.escape_debug()),
-            Self::Name(der) => {
-                f.write_str("asn1dn:#")?;
-                hex(f, der)
-            }
+            Self::Name(der) => match spelling::name_text(der) {
+                Some(text) => f.write_str(&text),
+                None => {
+                    f.write_str("asn1dn:#")?;
+                    hex(f, der)
+                }
+            },
             Self::KeyId(bytes) => {
                 f.write_str("keyid:#")?;
                 hex(f, bytes)

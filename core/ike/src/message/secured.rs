@@ -104,6 +104,11 @@ impl Secured {
         Ok(secured)
     }
 
+    /// Which end of the IKE SA this is.
+    pub(crate) const fn role(&self) -> Role {
+        self.role
+    }
+
     fn key(&self, direction: &Direction, providers: &Providers<'_>) -> Result<SkKey, KeyError> {
         SkKey::new(self.suite, &direction.encr, &direction.integ, providers)
     }

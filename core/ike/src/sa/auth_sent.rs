@@ -3,13 +3,14 @@
 use super::established::Farewell;
 use super::init_reply::{Init, wanted_authorities, write_certreq};
 use super::virtual_ip;
-use super::{Cx, Established, Head, Incoming, Link, Parentage, Role, State, Task};
+use super::{Cx, Effect, Established, Head, Incoming, InitSent, Link, Parentage, Role, State, Task};
 use crate::auth::{Claim, OwnSide, PeerAuthenticated, SignedOctets, verify};
-use crate::child::{ChildRequest, Ends, KeySource, Place, Wish, install};
+use crate::child::{ChildRequest, Ends, KeySource, Place, Substitution, Wish, install};
 use crate::config::{Childless, IdPattern, Identity, Unique};
 use crate::credentials::id_matches;
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
+use crate::peers::Pair;
 use crate::{Assigned, Down, Event, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -22,9 +23,13 @@ pub(crate) struct AuthSent {
     init: Init,
     /// Who we said we are.
     own_id: Identity,
+    /// The two identities, if the peer's is known from the configuration.
+    pair: Option<Pair>,
     first: Option<Box<ChildRequest>>,
     /// Child SAs that are wanted beside the first.
     pub(crate) others: VecDeque<Wish>,
+    /// Sequences of requests that were in vain before this one.
+    sequences: u32,
 }
 
 impl AuthSent {
@@ -32,10 +37,10 @@ impl AuthSent {
     pub(crate) fn begin(
         head: &mut Head,
         (link, init): (Link, Init),
-        wishes: Vec<Wish>,
+        (wishes, sequences): (Vec<Wish>, u32),
         cx: &mut Cx<'_, '_>,
     ) -> State {
-        match Self::try_begin(head, (link, init), wishes, cx) {
+        match Self::try_begin(head, (link, init), (wishes, sequences), cx) {
             Ok(state) => State::AuthSent(Box::new(state)),
             Err(fault) => {
                 cx.fault(fault.into(), head.path);
@@ -47,7 +52,7 @@ impl AuthSent {
     fn try_begin(
         head: &mut Head,
         (mut link, init): (Link, Init),
-        wishes: Vec<Wish>,
+        (wishes, sequences): (Vec<Wish>, u32),
         cx: &mut Cx<'_, '_>,
     ) -> Result<Self, StateFault> {
         let credentials = cx.env.credentials;
@@ -83,8 +88,10 @@ impl AuthSent {
             }
             None => None,
         };
+        // RFC 7296 section 2.4: only where it is known between which two there is no other.
+        let pair = expected.as_ref().map(|peer| Pair::new(&own.id, peer, head.path.remote.ip()));
         let is_first_contact = connection.unique != Unique::Never
-            && expected.as_ref().is_none_or(|peer| !cx.shared.peers.has(peer));
+            && pair.as_ref().is_some_and(|pair| !cx.shared.peers.has(pair));
         let sent = link.request(head, ExchangeType::IKE_AUTH, cx, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
@@ -101,7 +108,10 @@ impl AuthSent {
         });
         let own_id = own.id;
         match sent {
-            Ok(()) => Ok(Self { link, init, own_id, first, others }),
+            Ok(()) => {
+                pair.iter().for_each(|pair| cx.shared.peers.begin(pair, head.id));
+                Ok(Self { link, init, own_id, pair, first, others, sequences })
+            }
             Err(_) => {
                 first.iter().for_each(|first| cx.env.host.release_spi(first.spi));
                 Err(StateFault::Provider)
@@ -114,14 +124,36 @@ impl AuthSent {
         self.first.iter().map(|first| &first.wish).chain(&self.others)
     }
 
-    pub(crate) fn on_time(mut self: Box<Self>, head: &Head, cx: &mut Cx<'_, '_>) -> State {
+    pub(crate) fn on_time(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
         match self.link.repeat(head, cx) {
             Ok(()) => State::AuthSent(self),
-            Err(_) => self.give_up(Down::Dead, cx),
+            Err(_) => self.begin_anew(head, cx),
         }
     }
 
-    pub(crate) fn give_up(self: Box<Self>, why: Down, cx: &mut Cx<'_, '_>) -> State {
+    /// The peer did not respond: it may have forgotten IKE_SA_INIT, so another sequence of requests begins with that, if the
+    /// connection wants one.
+    fn begin_anew(self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
+        let sequences = self.sequences.saturating_add(1);
+        if !head.connection.tries_again_after(sequences) {
+            return self.give_up(head, Down::Dead, cx);
+        }
+        self.settle(head, cx);
+        self.first.iter().for_each(|first| cx.env.host.release_spi(first.spi));
+        let wishes = self.first.into_iter().map(|first| first.wish).chain(self.others).collect();
+        match InitSent::restart(head, wishes, sequences, cx) {
+            Ok(state) => State::InitSent(Box::new(state)),
+            Err(fault) => State::Closed(Down::Fault(fault.into())),
+        }
+    }
+
+    /// The exchange has ended: IKE_AUTH of another IKE SA does not have to consider this one any more.
+    fn settle(&self, head: &Head, cx: &mut Cx<'_, '_>) {
+        self.pair.iter().for_each(|pair| cx.shared.peers.settle(pair, head.id));
+    }
+
+    pub(crate) fn give_up(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        self.settle(head, cx);
         self.first.iter().for_each(|first| cx.env.host.release_spi(first.spi));
         State::Closed(why)
     }
@@ -142,14 +174,22 @@ impl AuthSent {
         });
         match judged {
             Ok((peer, response)) => self.establish(head, peer, &response.content, cx),
-            Err(Rejection::Refused(notify)) => self.give_up(Down::Refused(notify), cx),
-            Err(Rejection::Fault(fault)) => self.reject(head, fault, cx),
+            Err(rejection) => {
+                // What was to be authenticated anew is not. With a peer that takes only one IKE SA, closing the old one helps.
+                let old = head.reauthenticates.take();
+                old.into_iter().for_each(|origin| cx.effect(Effect::Reauthenticated(origin)));
+                match rejection {
+                    Rejection::Refused(notify) => self.give_up(head, Down::Refused(notify), cx),
+                    Rejection::Fault(fault) => self.reject(head, fault, cx),
+                }
+            }
         }
     }
 
     /// RFC 7296 section 2.21.2: the peer believes that it is authenticated, and is told that it is not.
     fn reject(mut self: Box<Self>, head: &mut Head, fault: PeerFault, cx: &mut Cx<'_, '_>) -> State {
         cx.fault(fault, head.path);
+        self.settle(head, cx);
         self.first.iter().for_each(|first| cx.env.host.release_spi(first.spi));
         self.link.window.settled();
         Farewell::say(head, &mut self.link, NotifyType::AUTHENTICATION_FAILED, cx);
@@ -185,7 +225,7 @@ impl AuthSent {
             suite: self.link.suite,
         };
         let auth = need(content.auth)?;
-        let claim = Claim { id: &id, auth, certs: &content.certs };
+        let claim = Claim { id: &id, auth, certs: &content.certs, remote: head.path.remote.ip() };
         verify(&claim, &octets, (&head.connection, &self.own_id), cx.env).map_err(Rejection::from)
     }
 
@@ -196,6 +236,7 @@ impl AuthSent {
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> State {
+        self.settle(head, cx);
         let Self { link, init, first, others, .. } = *self;
         let assigned = content.cp.map(|cp| virtual_ip::read_reply(&cp)).unwrap_or_default();
         let ends = ends_with(head, &assigned);
@@ -208,15 +249,21 @@ impl AuthSent {
             let source = KeySource { prf, d, nonces, shared: None, role };
             let made = match content.error().filter(|_| content.sa.is_none()) {
                 Some(refusal) => Err(Down::Refused(refusal)),
-                None => first.finish(content).map_err(Down::Fault).and_then(|answer| {
-                    let place = Place::new(head, init.nat);
-                    let config = &first.wish.config;
-                    let child = install((config, answer.agreed), &source, &place, (None, true), cx);
-                    child.map_err(|fault| Down::Fault(fault.into()))
-                }),
+                None => first
+                    .finish(content, Substitution::new(init.nat, head.path))
+                    .map_err(Down::Fault)
+                    .and_then(|answer| {
+                        let place = Place::new(head, init.nat);
+                        let config = &first.wish.config;
+                        let child = install((config, answer.agreed), &source, &place, (None, true), cx);
+                        child.map_err(|fault| Down::Fault(fault.into()))
+                    }),
             };
             match made {
-                Ok(child) => children.push(child),
+                Ok(mut child) => {
+                    child.attempts = first.wish.attempts;
+                    children.push(child);
+                }
                 Err(why) => {
                     cx.env.host.release_spi(first.spi);
                     if let Down::Fault(fault) = why {
@@ -229,6 +276,7 @@ impl AuthSent {
                 }
             }
         }
+        tasks.extend(head.reauthenticates.take().map(Task::EndPredecessor));
         if !assigned.addrs.is_empty() {
             cx.event(Event::Assigned { ike: head.id, what: assigned.clone() });
         }

@@ -2,11 +2,12 @@
 
 use super::{IkeSa, Parentage};
 use crate::child::ChildSa;
-use crate::config::{Child, Connection, Lifespan};
+use crate::config::{Connection, Lifespan};
 use crate::cookie::CookieJar;
 use crate::farewell::Farewells;
 use crate::peers::Peers;
 use crate::pool::Pools;
+use crate::restarts::{Restart, Restarts};
 use crate::{ChildId, Down, Env, Event, FaultCounters, IkeSaId, Path, PeerFault, Settings, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) cookies: CookieJar,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) farewells: Farewells,
+    pub(crate) restarts: Restarts,
     pub(crate) events: VecDeque<Event>,
     pub(crate) faults: FaultCounters,
     pub(crate) peers: Peers,
@@ -46,10 +48,27 @@ pub(crate) enum Effect {
     Adopt(IkeSaId, Box<Parentage>),
     /// This IKE SA is one too many, and the peer is to close it.
     Redundant(IkeSaId),
+    /// This IKE SA goes if another has replaced it: the peer need not close it any more.
+    Forget(IkeSaId),
+    /// The successor that the peer made for the first IKE SA is gone.
+    RivalGone(IkeSaId, IkeSaId),
     /// Another IKE SA is closed: with a message to the peer, or without one if the peer has forgotten it.
     Close { ike: IkeSaId, why: Down, tell: bool },
-    /// A connection is begun anew, with these of its Child SAs.
-    Begin(Arc<Connection>, Vec<Arc<Child>>),
+    /// An IKE SA is closed at once: one message tells the peer, and its response is not awaited.
+    Evict(IkeSaId),
+    /// A connection is begun anew.
+    Begin(Restart),
+    /// This IKE SA is made anew beside the old one (RFC 7296 section 2.8.3).
+    Reauthenticate(IkeSaId),
+    /// What has this origin is closed: its reauthentication is over.
+    Reauthenticated(IkeSaId),
+}
+
+impl Effect {
+    /// Whether it closes this IKE SA because another takes its place.
+    pub(crate) fn closes(&self, id: IkeSaId) -> bool {
+        matches!(self, Self::Close { ike, .. } | Self::Evict(ike) if *ike == id)
+    }
 }
 
 impl Shared {

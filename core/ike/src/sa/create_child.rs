@@ -1,12 +1,14 @@
 //! CREATE_CHILD_SA for Child SAs: new ones, and ones in the place of others (RFC 7296 sections 1.3.1, 1.3.3, 2.8, 2.25.1).
 
-use super::established::Phase;
+use super::again::{End, comes_back};
+use super::established::{LINGER, Phase};
 use super::tasks::Pending;
 use super::{Cx, Established, Head, Role, Task};
 use crate::child::{
-    ChildRequest, ChildSa, Grant, KeySource, Place, Refusal, Stage, Wish, install, protocol_id, respond,
+    Agreed, ChildRequest, ChildSa, Grant, KeySource, Place, Refusal, Stage, Substitution, Wish, install,
+    protocol_id, respond,
 };
-use crate::config::{Child, OnClose};
+use crate::config::Child;
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
 use crate::{ChildId, Down, Event, PeerFault, StateFault};
@@ -21,7 +23,12 @@ pub(crate) struct PendingChild {
     pub(super) request: ChildRequest,
     nonce: Vec<u8>,
     rival: Option<Rival>,
+    /// Unknown SPIs that the peer deleted while the response is outstanding: one of them may be the SPI of this Child SA.
+    deleted: Vec<(ProtocolId, [u8; 4])>,
 }
+
+/// SPIs that are remembered as deleted during one exchange. A peer that follows the rules deletes one: that of the new Child SA.
+const MOST_DELETED: usize = 8;
 
 /// What the peer made in the place of the same Child SA meanwhile.
 struct Rival {
@@ -34,6 +41,19 @@ impl PendingChild {
     /// The Child SA that the peer made in the place of the same one meanwhile.
     pub(super) fn rival(&self) -> Option<ChildId> {
         self.rival.as_ref().map(|rival| rival.id)
+    }
+
+    /// The peer deleted a Child SA that is not known here. If the response creates it, it has ended already.
+    pub(super) fn note_deleted(&mut self, protocol: ProtocolId, spi: [u8; 4]) {
+        if self.deleted.len() < MOST_DELETED && !self.deleted.contains(&(protocol, spi)) {
+            self.deleted.push((protocol, spi));
+        }
+    }
+
+    /// Whether the peer has deleted what its response creates.
+    fn was_deleted(&self, agreed: &Agreed) -> bool {
+        let (protocol, spi) = (protocol_id(agreed.suite.protocol()), agreed.spi_out.get().to_be_bytes());
+        self.deleted.contains(&(protocol, spi))
     }
 }
 
@@ -53,21 +73,33 @@ impl Established {
 
     /// Whether this Child SA is there, or is asked for.
     pub(super) fn has(&self, child: &Child) -> bool {
-        let live = self.children().iter().filter(|known| known.stage != Stage::Closing);
-        live.map(|known| &known.config).chain(self.asked()).any(|config| config.name == child.name)
+        self.is_live(child) || self.asked().any(|config| config.name == child.name)
+    }
+
+    /// Whether this Child SA is there, and no other has its place.
+    fn is_live(&self, child: &Child) -> bool {
+        self.children().iter().any(|known| known.stage == Stage::Live && known.config.name == child.name)
+    }
+
+    /// Whether we are closing this Child SA, or are about to, because it is not wanted any more.
+    fn is_unwanted(&self, child: &ChildSa) -> bool {
+        let closing = match &self.pending {
+            Some(Pending::DeleteChildren(closing)) => closing.as_slice(),
+            _ => &[],
+        };
+        let queued = self.tasks.iter().filter_map(|task| match task {
+            Task::DeleteChild(id, why) => Some((*id, *why)),
+            _ => None,
+        });
+        let mut closing = closing.iter().copied().chain(queued);
+        closing.any(|(id, why)| id == child.id && why != Down::Expired)
     }
 
     /// The Child SAs that it has, or was to have, and that are to be set up again.
     pub(super) fn wanted_again(&self, why: Down) -> Vec<Arc<Child>> {
-        let restarts = |child: &Arc<Child>| match why {
-            Down::Dead => child.on_dead_peer == OnClose::Restart,
-            Down::Peer => child.on_close == OnClose::Restart,
-            Down::Reauth => true,
-            _ => false,
-        };
         let mut again: Vec<Arc<Child>> = Vec::new();
-        let here = self.children().iter().map(|child| &child.config);
-        for child in here.chain(self.asked()).filter(|child| restarts(child)) {
+        let here = self.children().iter().filter(|child| !self.is_unwanted(child)).map(|child| &child.config);
+        for child in here.chain(self.asked()).filter(|child| comes_back(child, why)) {
             if !again.contains(child) {
                 again.push(child.clone());
             }
@@ -84,19 +116,23 @@ impl Established {
     ) -> Result<Option<Pending>, StateFault> {
         let replaced = wish.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.stage == Stage::Live);
-        if replaced.is_some_and(|id| !is_live(id)) {
+        if replaced.is_some_and(|id| !is_live(id)) || (wish.again && self.is_live(&wish.config)) {
             return Ok(None);
         }
         let config = wish.config.clone();
-        let failed = |why| Event::ChildFailed { connection: head.connection.clone(), child: config, why };
+        let failed =
+            |why| Event::ChildFailed { connection: head.connection.clone(), child: config.clone(), why };
         if self.phase != Phase::Open {
             cx.event(failed(Down::Local));
             return Ok(None);
         }
+        let again = wish.after_failure();
         let request = match ChildRequest::new(wish, &self.parentage.ends, true, cx) {
             Ok(request) => request,
             Err(fault) => {
                 cx.event(failed(Down::Fault(fault.into())));
+                self.ask_again(again, cx);
+                replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, cx));
                 return Err(fault);
             }
         };
@@ -106,9 +142,11 @@ impl Established {
             .request(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| request.write(Some(&nonce), out));
         if sent.is_err() {
             cx.env.host.release_spi(request.spi);
+            self.ask_again(again, cx);
+            replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, cx));
             return Err(StateFault::Provider);
         }
-        Ok(Some(Pending::Child(Box::new(PendingChild { request, nonce, rival: None }))))
+        Ok(Some(Pending::Child(Box::new(PendingChild { request, nonce, rival: None, deleted: Vec::new() }))))
     }
 
     /// Answers a request.
@@ -139,8 +177,9 @@ impl Established {
             },
         };
         // What takes the place of another needs room only until that one is closed.
-        let room = cx.shared.settings.children.saturating_mul(if old.is_some() { 2 } else { 1 });
-        if self.children().len() >= room {
+        let (most, all) = (cx.shared.settings.children, self.children());
+        let live = all.iter().filter(|child| child.stage == Stage::Live).count();
+        if all.len() >= most.saturating_mul(2) || (old.is_none() && live >= most) {
             return Err(StateFault::ChildLimit.into());
         }
         let nonce_i = need(content.nonce)?.data();
@@ -148,7 +187,7 @@ impl Established {
             Some((_, config)) => core::slice::from_ref(config),
             None => head.connection.children.as_slice(),
         };
-        let ends = &self.parentage.ends;
+        let ends = (&self.parentage.ends, Substitution::new(self.parentage.nat, head.path));
         let grant = match respond((candidates, self.children()), content, ends, true, cx) {
             Ok(grant) => grant,
             Err(Refusal::Fault(fault)) => return Err(fault),
@@ -169,7 +208,11 @@ impl Established {
             protocol_id(child.agreed.suite.protocol()) == notify.protocol
                 && child.agreed.spi_out.get().to_be_bytes() == notify.spi
         };
-        let child = self.children().iter().find(is_it).ok_or(StateFault::ChildNotFound)?;
+        let Some(child) = self.children().iter().find(is_it) else {
+            // The peer may have created it in the exchange whose response is still outstanding.
+            let may_come = matches!(self.pending, Some(Pending::Child(_)));
+            return Err(if may_come { StateFault::Busy } else { StateFault::ChildNotFound });
+        };
         match child.stage {
             Stage::Live => Ok((child.id, child.config.clone())),
             // RFC 7296 section 2.25.1: we are closing it, or it has been replaced already.
@@ -209,12 +252,12 @@ impl Established {
             .link
             .answer(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| grant.write(Some(&nonce_r), out));
         if sent.is_err() {
-            self.remove_child(id, Down::Fault(StateFault::Provider.into()), cx);
+            self.remove_child(id, End::here(Down::Fault(StateFault::Provider.into())), cx);
             return Err(StateFault::Provider);
         }
         let Some(old) = replaces else { return Ok(()) };
         if let Some(old) = self.child(old) {
-            old.stage = Stage::Replaced;
+            old.be_replaced(cx.env.now.after(LINGER));
         }
         if let Some(Pending::Child(pending)) = &mut self.pending
             && pending.request.wish.replaces.is_some_and(|ours| ours.id == old)
@@ -252,7 +295,8 @@ impl Established {
         if let Some(refusal) = content.error() {
             return self.child_refused(head, &pending, (refusal, &content), cx);
         }
-        let made = pending.request.finish(&content).and_then(|answer| {
+        let substitution = Substitution::new(self.parentage.nat, head.path);
+        let made = pending.request.finish(&content, substitution).and_then(|answer| {
             let nonce_r = need(content.nonce)?.data();
             Ok((answer, nonce_r))
         });
@@ -274,21 +318,53 @@ impl Established {
             .is_some_and(|rival| pending.nonce.as_slice().min(nonce_r) < rival.lowest.as_slice());
         let (config, replaces) =
             (pending.request.wish.config.clone(), pending.request.wish.replaces.map(|old| old.id));
+        if pending.was_deleted(&answer.agreed) {
+            return self.ended_early(head, &pending, lost, cx);
+        }
         match self.install(head, (&config, answer.agreed), source, (replaces, !lost), cx) {
             Ok(mut child) => {
                 let made = child.id;
                 // Nothing may bring it into use any more.
                 child.stage = if lost { Stage::Closing } else { Stage::Live };
+                child.attempts = pending.request.wish.attempts;
                 self.parentage.children.push(child);
                 // Of the other one too many, the peer knows.
                 let rival = pending.rival().filter(|_| !lost).and_then(|rival| self.child(rival));
                 if let Some(rival) = rival {
-                    rival.stage = Stage::Replaced;
+                    rival.be_replaced(cx.env.now.after(LINGER));
+                    // The end of the old one must not bring it into use.
+                    rival.replaces = None;
+                }
+                // The peer may not replace it any more, even if its Delete waits in the queue: there would be two in its place.
+                if let Some(old) = replaces.filter(|_| !lost).and_then(|old| self.child(old)) {
+                    old.stage = Stage::Replaced;
                 }
                 let redundant = if lost { Some(made) } else { replaces };
                 self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, Down::Replaced)));
             }
             Err(fault) => self.child_failed(head, &pending, Down::Fault(fault.into()), cx),
+        }
+    }
+
+    /// The peer deleted the new Child SA before its response arrived: the Child SA is not installed.
+    fn ended_early(&mut self, head: &Head, pending: &PendingChild, lost: bool, cx: &mut Cx<'_, '_>) {
+        if lost {
+            // The peer's own exchange has replaced the old Child SA, and the peer deletes the old one, too.
+            return cx.env.host.release_spi(pending.request.spi);
+        }
+        match pending.request.wish.replaces {
+            // The peer has closed what replaced it, so the old one ends as if the peer had closed it.
+            Some(old) => {
+                cx.env.host.release_spi(pending.request.spi);
+                if let Some(old) = self.child(old.id) {
+                    old.stage = Stage::Closing;
+                }
+                self.tasks.push_back(Task::DeleteChild(old.id, Down::Peer));
+            }
+            None => self.child_failed(head, pending, Down::Peer, cx),
+        }
+        if let Some(rival) = pending.rival().and_then(|rival| self.child(rival)) {
+            rival.be_replaced(cx.env.now.after(LINGER));
         }
     }
 
@@ -317,10 +393,8 @@ impl Established {
             (_, Some(_)) if pending.rival.is_some() => cx.env.host.release_spi(pending.request.spi),
             (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
                 cx.env.host.release_spi(pending.request.spi);
-                let again = Self::again_at(cx);
-                if let Some(old) = self.child(old.id) {
-                    old.rekey_at = Some(again);
-                }
+                let config = wish.config.clone();
+                self.child_rekey_failed(old.id, &config, cx);
             }
             (NotifyType::TEMPORARY_FAILURE, None) => match wish.later(Self::again_at(cx)) {
                 Some(later) => {
@@ -331,9 +405,14 @@ impl Established {
             },
             (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
                 cx.env.host.release_spi(pending.request.spi);
-                // RFC 7296 section 2.25.1: it is gone, and a new one takes its place.
-                self.remove_child(old.id, Down::Replaced, cx);
-                self.tasks.push_front(Task::Child(Box::new(Wish::new(wish.config.clone(), None))));
+                let config = wish.config.clone();
+                if self.child(old.id).is_some() {
+                    // RFC 7296 section 2.25.1: it is gone, and a new one takes its place.
+                    self.remove_child(old.id, End::here(Down::Replaced), cx);
+                    self.tasks.push_front(Task::Child(Box::new(Wish::again(config, cx.env.now, 0))));
+                } else {
+                    self.child_rekey_failed(old.id, &config, cx);
+                }
             }
             _ => self.child_failed(head, pending, Down::Refused(refusal), cx),
         }
@@ -342,6 +421,11 @@ impl Established {
     fn child_failed(&mut self, head: &Head, pending: &PendingChild, why: Down, cx: &mut Cx<'_, '_>) {
         cx.env.host.release_spi(pending.request.spi);
         let (connection, child) = (head.connection.clone(), pending.request.wish.config.clone());
+        if let Some(old) = pending.request.wish.replaces {
+            self.child_rekey_failed(old.id, &child, cx);
+        }
+        // What the peer closes at once is the peer's decision.
+        self.ask_again(pending.request.wish.after_failure().filter(|_| why != Down::Peer), cx);
         cx.event(Event::ChildFailed { connection, child, why });
     }
 }

@@ -1,12 +1,15 @@
 //! An IKE SA whose peer is authenticated: requests of both sides, time, and the end (RFC 7296 sections 1.3, 1.4, 2.4, 2.8).
 
+use super::again::{End, attempts_after, reauth_at};
 use super::context::random_below;
 use super::tasks::Pending;
 use super::{Cx, Effect, Head, Incoming, Link, Meta, State, Task};
 use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
-use crate::config::{Identity, OnClose};
+use crate::config::Identity;
 use crate::nat::Nat;
+use crate::peers::Pair;
+use crate::restarts::Restart;
 use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -16,8 +19,9 @@ use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
 use core::net::IpAddr;
 use core::time::Duration;
 
-/// How long an IKE SA that was replaced waits to be closed by the peer.
-const LINGER: Duration = Duration::from_secs(60);
+/// How long an SA that was replaced waits to be closed by the peer. The response that replaced it may be lost, so it lasts longer
+/// than a peer repeats a request: 123 s here, 165 s with strongSwan.
+pub(super) const LINGER: Duration = Duration::from_secs(180);
 /// After a refusal for the time being (RFC 7296 section 2.25), another attempt comes after at least so long.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -62,15 +66,26 @@ pub(crate) struct Established {
     pub(super) parentage: Parentage,
     pub(super) phase: Phase,
     pub(super) pending: Option<Pending>,
+    /// The IKE SA that both sides are rekeying, if the peer's exchange made this one: whether it stays is not known yet. Until then
+    /// nothing is asked for here.
+    pub(super) provisional: Option<IkeSaId>,
     pub(crate) tasks: VecDeque<Task>,
     since: Instant,
     /// When the peer was authenticated: an IKE SA that replaces another is as old as that, to those who ask which is older.
-    peer_since: Instant,
+    pub(super) peer_since: Instant,
     pub(super) rekey_at: Option<Instant>,
     pub(super) expires_at: Option<Instant>,
-    reauth_at: Option<Instant>,
+    pub(super) reauth_at: Option<Instant>,
     last_heard: Instant,
     last_sent: Instant,
+    /// Requests for a successor in a row that failed.
+    pub(super) rekey_failures: u8,
+    /// The IKE SA that it replaced.
+    pub(super) predecessor: Option<IkeSaId>,
+    /// The IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(super) origin: IkeSaId,
+    /// How often it was to be made anew with authentication.
+    pub(super) reauth_attempts: u8,
 }
 
 impl Established {
@@ -79,7 +94,7 @@ impl Established {
         let (ike, connection, path) = (head.id, head.connection.clone(), head.path);
         let peer = Identity::clone(parentage.peer.id());
         cx.event(Event::IkeUp { ike, connection, peer, path });
-        let reauth_at = head.connection.reauth.map(|time| cx.env.now.after(time));
+        let reauth_at = reauth_at(head, cx);
         Self::with(head, link, parentage, (cx.env.now, reauth_at), cx)
     }
 
@@ -92,7 +107,15 @@ impl Established {
         cx: &mut Cx<'_, '_>,
     ) -> Self {
         cx.event(Event::IkeRekeyed { old: old.id, new: head.id });
-        Self::with(head, link, parentage, (self.peer_since, self.reauth_at), cx)
+        let mut successor = Self::with(head, link, parentage, (self.peer_since, self.reauth_at), cx);
+        (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
+        if self.reauth_attempts > 0 {
+            // Rekeying does not extend the time for reauthentication.
+            successor.reauth_attempts = self.reauth_attempts;
+            successor.expires_at = self.expires_at;
+            successor.rekey_at = None;
+        }
+        successor
     }
 
     fn with(
@@ -102,7 +125,7 @@ impl Established {
         (peer_since, reauth_at): (Instant, Option<Instant>),
         cx: &mut Cx<'_, '_>,
     ) -> Self {
-        cx.shared.peers.insert(parentage.peer.id(), peer_since, head.id);
+        cx.shared.peers.insert(parentage.peer.pair(), &head.connection, peer_since, head.id);
         cx.shared.own(&parentage.children, head.id);
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
@@ -112,6 +135,7 @@ impl Established {
             parentage,
             phase: Phase::Open,
             pending: None,
+            provisional: None,
             tasks,
             since: now,
             peer_since,
@@ -120,12 +144,26 @@ impl Established {
             reauth_at,
             last_heard: now,
             last_sent: now,
+            rekey_failures: 0,
+            predecessor: None,
+            origin: head.id,
+            reauth_attempts: 0,
         }
     }
 
     /// Whether it goes on.
     pub(crate) fn is_open(&self) -> bool {
         self.phase == Phase::Open
+    }
+
+    /// Our identity and the peer's.
+    pub(super) const fn pair(&self) -> &Pair {
+        self.parentage.peer.pair()
+    }
+
+    /// Whether another one has taken its place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.phase == Phase::Replaced
     }
 
     pub(crate) const fn children(&self) -> &Vec<ChildSa> {
@@ -151,13 +189,13 @@ impl Established {
         });
         match done {
             Ok(None) => {}
-            Ok(Some(why)) => return self.close(head, why, cx),
+            Ok(Some(why)) => return self.close_after(head, End::by_peer(why), cx),
             Err(fault) => {
                 cx.fault(fault, meta.path);
                 self.link.refuse(head, meta.exchange, fault, cx);
                 // RFC 7296 section 2.21.3: this one is fatal in both peers, without a Delete payload.
                 if fault.answer() == Answer::Notify(NotifyType::INVALID_SYNTAX) {
-                    return self.close(head, Down::Fault(fault), cx);
+                    return self.close_or_leave(head, Down::Fault(fault), cx);
                 }
             }
         }
@@ -180,7 +218,7 @@ impl Established {
         self.link.window.settled();
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
-                return self.close(head, Down::Refused(NotifyType::INVALID_SYNTAX), cx);
+                return self.close_or_leave(head, Down::Refused(NotifyType::INVALID_SYNTAX), cx);
             }
             Ok(response) => Ok(response.content),
             Err(fault) => {
@@ -192,7 +230,7 @@ impl Established {
             Some(Pending::Child(pending)) => self.on_child_response(head, *pending, response, cx),
             Some(Pending::Rekey(pending)) => self.on_rekey_response(head, *pending, response, cx),
             Some(Pending::DeleteChildren(gone)) => {
-                gone.into_iter().for_each(|(id, why)| self.remove_child(id, why, cx));
+                gone.into_iter().for_each(|(id, why)| self.remove_child(id, End::here(why), cx));
             }
             Some(Pending::DeleteIke(why)) => return self.close(head, why, cx),
             Some(Pending::Liveness) | None => {}
@@ -212,15 +250,16 @@ impl Established {
         // RFC 7296 section 2.23: a peer behind a NAT is where its last message came from. Whoever is behind one itself stays.
         let Nat { local, remote } = self.parentage.nat;
         if remote && !local && path.remote != head.path.remote && path.local == head.path.local {
-            head.path = path;
+            let before = core::mem::replace(&mut head.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();
             cx.event(Event::Moved { ike: head.id, children, path });
+            self.follow_addr(before, path.remote.ip());
         }
     }
 
     /// Sends what waits, if nothing is on its way.
     pub(crate) fn proceed(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
-        while !self.link.window.is_waiting() {
+        while !self.link.window.is_waiting() && self.provisional.is_none() {
             let ready = self.tasks.iter().position(|task| task.ready_at() <= cx.env.now);
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
             match self.start(head, task, cx) {
@@ -246,9 +285,15 @@ impl Established {
                 }
             }
             Task::DeleteChild(id, why) => self.request_delete(head, (id, why), cx),
-            Task::RekeyIke if self.phase == Phase::Open => self.request_rekey(head, cx),
+            Task::RekeyIke if self.phase == Phase::Open => {
+                self.request_rekey(head, cx).inspect_err(|_| self.rekey_failed(cx))
+            }
             Task::RekeyIke => Ok(None),
             Task::DeleteIke(why) => self.request_end(head, why, cx),
+            Task::EndPredecessor(origin) => {
+                cx.effect(Effect::Reauthenticated(origin));
+                Ok(None)
+            }
             Task::Liveness => {
                 let sent = self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
@@ -260,7 +305,7 @@ impl Established {
         if self.link.repeat(head, cx).is_err() {
             // What was to be closed anyway is closed for that reason, and does not begin anew because the peer is dead.
             let why = self.closing_why().unwrap_or(Down::Dead);
-            return self.close(head, why, cx);
+            return self.close_or_leave(head, why, cx);
         }
         let now = cx.env.now;
         let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
@@ -273,7 +318,7 @@ impl Established {
         }
         if self.phase == Phase::Open {
             if is_due(&mut self.reauth_at) {
-                self.tasks.push_back(Task::DeleteIke(Down::Reauth));
+                self.reauthenticate(head, cx);
             }
             if is_due(&mut self.rekey_at) {
                 self.tasks.push_back(Task::RekeyIke);
@@ -291,8 +336,13 @@ impl Established {
             if child.rekey_at.take_if(|at| *at <= now).is_some() && child.stage == Stage::Live {
                 tasks.push_back(Task::RekeyChild(child.id));
             }
-            if child.expires_at.take_if(|at| *at <= now).is_some() && child.stage != Stage::Closing {
-                tasks.push_back(Task::DeleteChild(child.id, Down::Expired));
+            if child.expires_at.take_if(|at| *at <= now).is_some() {
+                match child.stage {
+                    Stage::Live => tasks.push_back(Task::DeleteChild(child.id, Down::Expired)),
+                    // The peer did not close it in time.
+                    Stage::Replaced => tasks.push_back(Task::DeleteChild(child.id, Down::Replaced)),
+                    Stage::Closing => {}
+                }
             }
         }
     }
@@ -304,7 +354,7 @@ impl Established {
             self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
         self.last_heard = packets.chain([self.last_heard]).max().unwrap_or(self.last_heard);
         let has_work = self.tasks.iter().any(|task| task.ready_at() <= cx.env.now);
-        let idle = !has_work && !self.link.window.is_waiting();
+        let idle = !has_work && !self.link.window.is_waiting() && self.provisional.is_none();
         if idle && cx.env.now.since(self.last_heard) >= delay {
             self.tasks.push_back(Task::Liveness);
         }
@@ -325,7 +375,7 @@ impl Established {
         let open = self.phase == Phase::Open;
         let children = self.children().iter().filter_map(ChildSa::due).min().filter(|_| open);
         let (rekey, reauth) = (self.rekey_at.filter(|_| open), self.reauth_at.filter(|_| open));
-        let idle = open && !self.link.window.is_waiting();
+        let idle = open && !self.link.window.is_waiting() && self.provisional.is_none();
         let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
         let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
         let tasks = self.tasks.iter().map(Task::ready_at).min().filter(|_| idle);
@@ -334,7 +384,7 @@ impl Established {
     }
 
     /// A Child SA is gone. What replaces it is used from now on.
-    pub(super) fn remove_child(&mut self, id: ChildId, why: Down, cx: &mut Cx<'_, '_>) {
+    pub(super) fn remove_child(&mut self, id: ChildId, end: End, cx: &mut Cx<'_, '_>) {
         let children = &mut self.parentage.children;
         let Some(at) = children.iter().position(|child| child.id == id) else { return };
         let gone = children.swap_remove(at);
@@ -343,10 +393,8 @@ impl Established {
             child.active = true;
             cx.event(Event::ChildActive(child.id));
         }
-        cx.child_down(id, why);
-        if why == Down::Peer && gone.config.on_close == OnClose::Restart {
-            self.tasks.push_back(Task::Child(Box::new(Wish::new(gone.config, None))));
-        }
+        cx.child_down(id, end.why);
+        self.bring_back(&gone, end, cx);
     }
 
     /// Something is to be tried again soon, at a random time so that both sides do not meet again.
@@ -358,21 +406,45 @@ impl Established {
     /// Waits for the peer to close it, in whose place another one stands.
     pub(crate) fn linger(&mut self, cx: &Cx<'_, '_>) {
         self.phase = Phase::Replaced;
+        self.provisional = None;
         self.tasks.clear();
         self.expires_at = Some(cx.env.now.after(LINGER));
     }
 
+    /// It is over. If the peer's exchange made a successor meanwhile, that one takes the Child SAs.
+    fn close_or_leave(mut self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        if let Some(rival) = self.rival() {
+            self.leave_to(rival, cx);
+        }
+        let why = if self.phase == Phase::Replaced { Down::Replaced } else { why };
+        self.close(head, why, cx)
+    }
+
     /// It is over, and so are its Child SAs.
     pub(crate) fn close(self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
-        let again = self.wanted_again(why);
-        let Self { parentage, pending, phase, peer_since, .. } = *self;
+        self.close_after(head, End::here(why), cx)
+    }
+
+    fn close_after(self: Box<Self>, head: &Head, end: End, cx: &mut Cx<'_, '_>) -> State {
+        let why = end.why;
+        let children = self.wanted_again(why);
+        if self.phase != Phase::Replaced && (!children.is_empty() || why == Down::Reauth) {
+            let attempts = attempts_after(cx.env.now.since(self.peer_since), head.attempts);
+            let at = end.again_at(attempts, head.role, cx);
+            let connection = head.connection.clone();
+            cx.effect(Effect::Begin(Restart { connection, children, at, attempts }));
+        }
+        if let Some(old) = self.provisional {
+            cx.effect(Effect::RivalGone(old, head.id));
+        }
+        if let Some(rival) = self.rival().filter(|_| self.phase != Phase::Replaced) {
+            cx.effect(Effect::Redundant(rival));
+        }
+        let Self { parentage, pending, peer_since, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
         }
-        if phase != Phase::Replaced && (!again.is_empty() || why == Down::Reauth) {
-            cx.effect(Effect::Begin(head.connection.clone(), again));
-        }
-        cx.shared.peers.remove(parentage.peer.id(), peer_since, head.id);
+        cx.shared.peers.remove(parentage.peer.pair(), &head.connection, peer_since, head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }

@@ -1,20 +1,18 @@
 //! IKE_AUTH as the responder (RFC 7296 sections 1.2, 2.15 and 2.21.2).
 
-use super::init_reply::{Init, authorities, is_between};
+use super::init_reply::{Init, authorities};
+use super::select::by_identity;
 use super::virtual_ip::Leased;
 use super::{Cx, Effect, Established, Head, Incoming, Link, Meta, Parentage, Role, State};
 use crate::auth::{Claim, OwnProof, OwnSide, PeerAuthenticated, SignedOctets, verify};
-use crate::child::{Ends, Grant, KeySource, Place, Refusal, install, respond};
-use crate::config::{Childless, Connection, IdPattern, Identity, Unique};
-use crate::credentials::id_matches;
+use crate::child::{Ends, Grant, KeySource, Place, Refusal, Substitution, install, respond};
+use crate::config::{Childless, Connection, Identity, Unique};
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
-use crate::negotiate::IkeSuite;
 use crate::pool::Lessee;
-use crate::{Assigned, Down, PeerFault, StateFault};
+use crate::{Assigned, Down, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{Answer, ExchangeType, Notify, NotifyType};
@@ -129,14 +127,13 @@ impl HalfOpen {
         Ok(Joined { peer, ends, first })
     }
 
-    /// Judges the peer's proof and makes ours.
+    /// Judges the peer's proof and makes ours, on the first connection of those that may be meant that takes the one and has the other.
     fn prove<'c>(
         &self,
         head: &mut Head,
         content: &Content<'_>,
         cx: &mut Cx<'_, 'c>,
     ) -> Result<Mutual<'c>, PeerFault> {
-        let credentials = cx.env.credentials;
         let (id, id_body) = need(content.id_i)?;
         let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
         let asked = match content.id_r {
@@ -145,64 +142,50 @@ impl HalfOpen {
         };
         // Without AUTH the peer wants EAP (RFC 7296 section 2.16), which is not spoken here.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
-        head.connection = self.find_connection(head, &id, asked.as_ref(), cx)?;
-        let wanted = [&*self.init.peer.authorities, &*authorities(content)].concat();
-        let own = OwnSide::new(&head.connection, &wanted, head.path.local.ip(), credentials)?;
-        let init = &self.init;
-        let theirs = SignedOctets {
-            message: &init.request,
-            nonce: &init.nonce_r,
-            sk_p: &init.pi,
-            id: id_body,
-            suite: self.link.suite,
-        };
-        let claim = Claim { id: &id, auth, certs: &content.certs };
-        let peer = verify(&claim, &theirs, (&head.connection, &own.id), cx.env)?;
-        let own_body = own.id_body();
-        let ours = SignedOctets {
-            message: &init.response,
-            nonce: &init.nonce_i,
-            sk_p: &init.pr,
-            id: &own_body,
-            suite: self.link.suite,
-        };
-        let connection = head.connection.clone();
-        let proof = own.prove(&ours, &id, (&connection, &init.peer.hashes), cx)?;
+        let claim = Claim { id: &id, auth, certs: &content.certs, remote: head.path.remote.ip() };
+        let candidates = by_identity((head.path, self.link.suite), &id, asked.as_ref(), cx);
+        // What is told when none takes it: why the best of those does not that take such a proof at all.
+        let mut refused = StateFault::NoPeer;
+        for connection in candidates {
+            let proved = self.prove_on(&connection, head.path, (&claim, id_body), content, cx);
+            if proved.is_ok() || says_more(refused) {
+                head.connection = connection;
+            }
+            match proved {
+                Ok(mutual) => return Ok(mutual),
+                Err(fault) if says_more(refused) => refused = fault,
+                Err(_) => {}
+            }
+        }
+        Err(refused.into())
+    }
+
+    /// On one connection.
+    fn prove_on<'c>(
+        &self,
+        connection: &Connection,
+        path: Path,
+        (claim, id_body): (&Claim<'_>, &[u8]),
+        content: &Content<'_>,
+        cx: &mut Cx<'_, 'c>,
+    ) -> Result<Mutual<'c>, StateFault> {
+        check_childless(connection, content)?;
+        let (init, suite) = (&self.init, self.link.suite);
+        let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
+        let own = OwnSide::new(connection, &wanted, path.local.ip(), cx.env.credentials)?;
+        let (message, nonce) = (&*init.request, &*init.nonce_r);
+        let theirs = SignedOctets { message, nonce, sk_p: &init.pi, id: id_body, suite };
+        let peer = verify(claim, &theirs, (connection, &own.id), cx.env)?;
+        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
+        let ours = SignedOctets { message, nonce, sk_p: &init.pr, id: &own_body, suite };
+        let proof = own.prove(&ours, claim.id, (connection, &init.peer.hashes), cx)?;
         Ok(Mutual { peer, own, proof })
     }
 
-    /// The entry of the PAD for the identities (RFC 4301 section 4.4.3): among those between these ends that would have
-    /// agreed to the algorithms, one that names the peer comes before one that takes anybody.
-    fn find_connection(
-        &self,
-        head: &Head,
-        id: &Identity,
-        asked: Option<&Identity>,
-        cx: &Cx<'_, '_>,
-    ) -> Result<Arc<Connection>, StateFault> {
-        let credentials = cx.env.credentials;
-        let IkeSuite { sk, prf, kex } = self.link.suite;
-        let suits = |connection: &&Arc<Connection>| {
-            let is_ours = match (&connection.local.id, asked) {
-                (Some(own), Some(asked)) => own.names_same(asked),
-                _ => true,
-            };
-            is_ours
-                && is_between(connection, head.path)
-                && id_matches(credentials, &connection.remote.id, id)
-                && connection.proposals.iter().any(|proposal| proposal.allows(sk, prf, kex))
-        };
-        let rank = |connection: &&Arc<Connection>| match connection.remote.id {
-            IdPattern::Exactly(_) => 0,
-            IdPattern::Ending(..) | IdPattern::NameLike(_) => 1,
-            IdPattern::Any => 2,
-        };
-        let found = cx.shared.connections.iter().filter(suits).min_by_key(rank);
-        found.cloned().ok_or(StateFault::NoPeer)
-    }
-
-    /// What other IKE SAs with the same peer mean (RFC 7296 section 2.4): those that were there before this one was begun. When
-    /// both sides begin at once, neither means the other's new one. Answers whether they are closed.
+    /// What other IKE SAs between the same identities mean (RFC 7296 section 2.4): those that were there before this one was begun. When
+    /// both sides begin at once, neither means the other's new one. INITIAL_CONTACT means all of them, `unique` those of the same
+    /// connection. If none is closed and there are as many as there may be, the oldest is. Returns whether
+    /// those that this one replaces are closed.
     fn check_unique(
         &self,
         head: &Head,
@@ -210,23 +193,34 @@ impl HalfOpen {
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<bool, StateFault> {
-        let mut older = cx.shared.peers.before(peer.id(), self.begun).peekable();
-        if older.peek().is_none() {
+        let first_contact = content.says(NotifyType::INITIAL_CONTACT);
+        let (peers, connection) = (&cx.shared.peers, &head.connection);
+        let older: Vec<_> = match first_contact {
+            true => peers.before(peer.pair(), self.begun).collect(),
+            false => peers.before_on(peer.pair(), connection, self.begun).collect(),
+        };
+        let most = cx.shared.settings.ike_sas_per_peer;
+        let is_full = peers.count(peer.pair(), most) >= most;
+        let closes_older = match head.connection.unique {
+            Unique::Never => return Ok(false),
+            Unique::No => first_contact,
+            Unique::Keep if !first_contact && !older.is_empty() => return Err(StateFault::NotUnique),
+            Unique::Keep | Unique::Replace => true,
+        };
+        if older.is_empty() || !closes_older {
+            if is_full && let Some(oldest) = peers.oldest(peer.pair()) {
+                // A peer that restarts without INITIAL_CONTACT leaves IKE SAs here: the oldest makes room, so that the peer is
+                // never locked out.
+                cx.fault(StateFault::PeerLimit.into(), head.path);
+                cx.effect(Effect::Evict(oldest));
+            }
             return Ok(false);
         }
-        let first_contact = content.says(NotifyType::INITIAL_CONTACT);
+        // A peer that has forgotten them need not be told.
         let why = Down::NotUnique;
-        match head.connection.unique {
-            Unique::Never => Ok(false),
-            Unique::No if !first_contact => Ok(false),
-            Unique::Keep if !first_contact => Err(StateFault::NotUnique),
-            _ => {
-                // A peer that has forgotten them need not be told.
-                let closes = older.map(|ike| Effect::Close { ike, why, tell: !first_contact });
-                cx.shared.effects.extend(closes);
-                Ok(true)
-            }
-        }
+        let closes = older.into_iter().map(|ike| Effect::Close { ike, why, tell: !first_contact });
+        cx.shared.effects.extend(closes);
+        Ok(true)
     }
 
     fn first_child(
@@ -237,17 +231,11 @@ impl HalfOpen {
         cx: &mut Cx<'_, '_>,
     ) -> Result<First, PeerFault> {
         let connection = &head.connection;
-        if content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none() {
-            // RFC 6023 section 3: only where we said that we can.
-            return match connection.childless {
-                Childless::Never => Err(StateFault::ChildlessRefused.into()),
-                _ => Ok(First::None),
-            };
+        if is_childless(content) {
+            return Ok(First::None);
         }
-        if connection.childless == Childless::Force {
-            return Err(StateFault::ChildlessRefused.into());
-        }
-        match respond((&connection.children, &[]), content, ends, false, cx) {
+        let substitution = Substitution::new(self.init.nat, head.path);
+        match respond((&connection.children, &[]), content, (ends, substitution), false, cx) {
             Ok(grant) => Ok(First::Granted(Box::new(grant))),
             Err(Refusal::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
                 Ok(First::Refused(fault))
@@ -292,4 +280,21 @@ impl HalfOpen {
             Parentage { peer, nat: init.nat, ends, leased, assigned, children, tasks: VecDeque::new() };
         State::Established(Box::new(Established::new(head, link, parentage, cx)))
     }
+}
+
+/// Whether the request is for an IKE SA alone (RFC 6023 section 3).
+const fn is_childless(content: &Content<'_>) -> bool {
+    content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none()
+}
+
+fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
+    match (connection.childless, is_childless(content)) {
+        (Childless::Never, true) | (Childless::Force, false) => Err(StateFault::ChildlessRefused),
+        _ => Ok(()),
+    }
+}
+
+/// Whether any other fault says more of why a peer is refused.
+const fn says_more(than: StateFault) -> bool {
+    matches!(than, StateFault::NoPeer | StateFault::AuthMethod | StateFault::ChildlessRefused)
 }

@@ -1,5 +1,6 @@
 //! INFORMATIONAL: the end of SAs, and signs of life (RFC 7296 sections 1.4, 2.4 and 2.25.1).
 
+use super::again::End;
 use super::established::Phase;
 use super::tasks::Pending;
 use super::{Cx, Established, Head, Task};
@@ -51,9 +52,7 @@ impl Established {
         let failed = content.says(NotifyType::AUTHENTICATION_FAILED);
         if ends || failed {
             // The peer's own successor stands, and our request for another will never be answered.
-            if let Some(Pending::Rekey(pending)) = &self.pending
-                && let Some(rival) = pending.rival()
-            {
+            if let Some(rival) = self.rival() {
                 self.leave_to(rival, cx);
             }
             let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
@@ -67,6 +66,7 @@ impl Established {
             }));
         }
         let named = self.named_by(content);
+        self.note_unknown(content);
         // RFC 7296 section 2.25.1: what we are closing ourselves is not named in the answer.
         let answered: Vec<_> = named.iter().filter(|(_, stage, _)| *stage != Stage::Closing).collect();
         let spis: Vec<_> = answered.iter().map(|(.., inbound)| *inbound).collect();
@@ -75,8 +75,12 @@ impl Established {
         for (id, stage, _) in named {
             // The peer may see before us which of two exchanges that met made one too many.
             let is_rival = matches!(&self.pending, Some(Pending::Child(ours)) if ours.rival() == Some(id));
-            let why = if stage == Stage::Live && !is_rival { Down::Peer } else { Down::Replaced };
-            self.remove_child(id, why, cx);
+            let why = match stage {
+                Stage::Live if !is_rival => Down::Peer,
+                Stage::Closing => self.closing_why_of(id).unwrap_or(Down::Replaced),
+                Stage::Live | Stage::Replaced => Down::Replaced,
+            };
+            self.remove_child(id, End::by_peer(why), cx);
         }
         Ok(None)
     }
@@ -90,6 +94,28 @@ impl Established {
         match self.pending {
             Some(Pending::DeleteIke(why)) => Some(why),
             _ => queued,
+        }
+    }
+
+    /// Why we are closing this Child SA, if we are.
+    fn closing_why_of(&self, child: ChildId) -> Option<Down> {
+        let Some(Pending::DeleteChildren(closing)) = &self.pending else { return None };
+        closing.iter().find(|(id, _)| *id == child).map(|(_, why)| *why)
+    }
+
+    /// Remembers deleted SPIs that are not known here, if one of them may be the SPI of a Child SA that is being created.
+    fn note_unknown(&mut self, content: &Content<'_>) {
+        let Self { parentage, pending: Some(Pending::Child(pending)), .. } = self else { return };
+        for delete in &content.deletes {
+            for spi in delete.spis().filter_map(|spi| spi.first_chunk::<4>()) {
+                let is_known = |child: &ChildSa| {
+                    protocol_id(child.agreed.suite.protocol()) == delete.protocol()
+                        && child.agreed.spi_out.get().to_be_bytes() == *spi
+                };
+                if !parentage.children.iter().any(is_known) {
+                    pending.note_deleted(delete.protocol(), *spi);
+                }
+            }
         }
     }
 

@@ -2,9 +2,11 @@
 //!
 //! Until a request is answered nothing is kept of it.
 
+use super::link::Fragments;
+use super::select::{Announced, by_address};
 use super::{Cx, HalfOpen, Head, IkeSa, Link, Role, State};
 use crate::auth::announced_hashes;
-use crate::config::{Childless, Connection, Fragmentation, RemoteMethod};
+use crate::config::{Connection, RemoteMethod};
 use crate::keymat::{Nonces, SaKeys};
 use crate::message::{Content, Kind, Window, header, need, plain};
 use crate::nat::{Detection, Nat, detect};
@@ -114,11 +116,14 @@ pub(crate) fn reply(
     let keys = SaKeys::first(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
     let id = cx.shared.next_ike_id();
-    let head = Head { id, connection, path, role: Role::Responder, spi_i, spi_r };
-    let response = answer(&head, (&chosen, suite), (&public, &nonce_r), cx)?;
+    let (role, reauthenticates) = (Role::Responder, None);
+    let head = Head { id, connection, path, role, spi_i, spi_r, attempts: 0, reauthenticates };
+    let announced = Announced::for_all(path, suite, cx);
+    let response = answer(&head, (&chosen, suite), (&public, &nonce_r), &announced, cx)?;
     let peer = Features::of(content);
+    let fragments = Fragments { ours: announced.fragments, theirs: peer.fragments };
     // Its first protected request has the number 1; we have sent none.
-    let link = Link::new(&head, suite, &keys, Window::new(0, 1), peer.fragments, cx)?;
+    let link = Link::new(&head, suite, &keys, Window::new(0, 1), fragments, cx)?;
     cx.send(path, core::slice::from_ref(&response));
     let init = Init {
         request: bytes.into(),
@@ -154,13 +159,7 @@ fn check_cookie(
     Err(cookie.map_or(Refusal::Fault(StateFault::Provider.into()), Refusal::Cookie))
 }
 
-/// Whether a connection is one between these ends.
-pub(crate) fn is_between(connection: &Connection, path: Path) -> bool {
-    connection.local_addrs.iter().any(|pattern| pattern.matches(path.local.ip()))
-        && connection.remote_addrs.iter().any(|pattern| pattern.matches(path.remote.ip()))
-}
-
-/// The first connection between these ends with a proposal that suits. Who the peer is comes later, and may change the
+/// The connection that names these ends most closely and has a proposal that suits. Who the peer is comes later, and may change the
 /// choice.
 fn choose_connection(
     path: Path,
@@ -169,10 +168,10 @@ fn choose_connection(
     cx: &Cx<'_, '_>,
 ) -> Result<(Arc<Connection>, Chosen), StateFault> {
     let mut refused = StateFault::NoConnection;
-    for connection in cx.shared.connections.iter().filter(|connection| is_between(connection, path)) {
+    for connection in by_address(&cx.shared.connections, path) {
         let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
         match choose(&offers, sa, prefer) {
-            Ok(chosen) => return Ok((connection.clone(), chosen)),
+            Ok(chosen) => return Ok((connection, chosen)),
             Err(fault) => refused = fault,
         }
     }
@@ -183,19 +182,19 @@ fn answer(
     head: &Head,
     (chosen, suite): (&Chosen, IkeSuite),
     (public, nonce): (&[u8], &[u8]),
+    announced: &Announced,
     cx: &mut Cx<'_, '_>,
 ) -> Result<Vec<u8>, StateFault> {
-    let connection = &head.connection;
-    let detection = Detection::new(head.spis(), head.path, connection.force_encap, cx.env.providers)?;
-    let authorities = wanted_authorities(connection, cx);
+    let force_encap = head.connection.force_encap;
+    let detection = Detection::new(head.spis(), head.path, force_encap, cx.env.providers)?;
     let kind = Kind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
     let built = plain(&header(head.spis(), head.role, kind), &mut cx.shared.scratch, &|out| {
         chosen.with_repr(&[], |proposal| out.sa(proposal))?;
         out.ke(&Ke { method: KeMethod(suite.kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Refused)?)?;
         detection.write(out)?;
-        write_certreq(&authorities, out)?;
-        write_features(connection, out)
+        write_certreq(&announced.authorities, out)?;
+        write_features(announced, out)
     });
     built.map_err(|_| StateFault::Provider)
 }
@@ -219,8 +218,8 @@ pub(crate) fn write_certreq(authorities: &[AuthorityHash], out: &mut Writer<'_>)
 }
 
 /// What we can do beyond RFC 7296.
-pub(crate) fn write_features(connection: &Connection, out: &mut Writer<'_>) -> Result<(), WriteError> {
-    if connection.fragmentation != Fragmentation::No {
+pub(crate) fn write_features(announced: &Announced, out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if announced.fragments {
         out.notify(&Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]))?;
     }
     // RFC 7427 section 4. SHA-1 is not among them (RFC 8247 section 3.2).
@@ -228,8 +227,8 @@ pub(crate) fn write_features(connection: &Connection, out: &mut Writer<'_>) -> R
         [HashAlgorithm::SHA2_256, HashAlgorithm::SHA2_384, HashAlgorithm::SHA2_512, HashAlgorithm::IDENTITY]
             .map(|hash| hash.0.to_be_bytes());
     out.notify(&Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes.as_flattened()))?;
-    match connection.childless {
-        Childless::Never => Ok(()),
-        _ => out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[])),
+    if announced.childless {
+        out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;
     }
+    Ok(())
 }

@@ -2,7 +2,9 @@
 
 use super::auth_sent::AuthSent;
 use super::init_reply::{Features, Init, write_features};
-use super::{Cx, Head, IkeSa, Link, Role, State};
+use super::link::Fragments;
+use super::select::Announced;
+use super::{Cx, Head, IkeSa, Link, Role, State, retry_at};
 use crate::child::Wish;
 use crate::config::Connection;
 use crate::keymat::{Nonces, SaKeys};
@@ -50,11 +52,6 @@ impl InitSent {
         wishes: Vec<Wish>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
-        let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
-        let method =
-            offers.iter().find_map(|offer| offer.kex().next()).ok_or(StateFault::NoProposalChosen)?;
-        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
-        let nonce = cx.nonce();
         let head = Head {
             id: cx.shared.next_ike_id(),
             connection,
@@ -62,7 +59,33 @@ impl InitSent {
             role: Role::Initiator,
             spi_i: cx.ike_spi(),
             spi_r: IkeSpi::NONE,
+            attempts: 0,
+            reauthenticates: None,
         };
+        let state = Self::new(&head, wishes, 0, cx)?;
+        Ok(IkeSa { head, state: State::InitSent(Box::new(state)) })
+    }
+
+    /// Restarts an IKE SA whose peer did not respond to IKE_AUTH: a new SPI, a new key exchange, the configured ports. `sequences`
+    /// of requests were in vain so far.
+    pub(crate) fn restart(
+        head: &mut Head,
+        wishes: Vec<Wish>,
+        sequences: u32,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        (head.spi_i, head.spi_r) = (cx.ike_spi(), IkeSpi::NONE);
+        head.path.local.set_port(head.connection.local_port);
+        head.path.remote.set_port(head.connection.remote_port);
+        Self::new(head, wishes, sequences, cx)
+    }
+
+    fn new(head: &Head, wishes: Vec<Wish>, sequences: u32, cx: &mut Cx<'_, '_>) -> Result<Self, StateFault> {
+        let offers: Vec<Offer> = head.connection.proposals.iter().map(Offer::ike).collect();
+        let method =
+            offers.iter().find_map(|offer| offer.kex().next()).ok_or(StateFault::NoProposalChosen)?;
+        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let nonce = cx.nonce();
         let mut state = Self {
             offers,
             method,
@@ -73,12 +96,12 @@ impl InitSent {
             wishes,
             retries: 0,
             tries: 0,
-            sequences: 0,
+            sequences,
             due: cx.env.now,
             refused: None,
         };
-        state.send(&head, cx)?;
-        Ok(IkeSa { head, state: State::InitSent(Box::new(state)) })
+        state.send(head, cx)?;
+        Ok(state)
     }
 
     pub(crate) const fn due(&self) -> Instant {
@@ -101,7 +124,7 @@ impl InitSent {
             out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Refused)?)?;
             detection.write(out)?;
-            write_features(connection, out)
+            write_features(&Announced::by(connection), out)
         };
         let header = header(head.spis(), head.role, kind);
         let request = plain(&header, &mut cx.shared.scratch, &build);
@@ -119,8 +142,8 @@ impl InitSent {
         if cx.env.now < self.due {
             return State::InitSent(self);
         }
-        if let Some(why) = self.refused {
-            return State::Closed(why);
+        if let Some(why) = self.refused.take() {
+            return self.pause(head, why, cx);
         }
         self.tries = self.tries.saturating_add(1);
         let how = cx.shared.settings.retransmission;
@@ -132,15 +155,26 @@ impl InitSent {
         State::InitSent(self)
     }
 
+    /// The peer refused, or somebody else did, for nothing proves it: another sequence after a pause, if the connection wants one.
+    fn pause(mut self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
+        if !head.connection.tries_again_after(self.sequences.saturating_add(1)) {
+            return State::Closed(why);
+        }
+        // As after the last repetition.
+        self.tries = cx.shared.settings.retransmission.tries;
+        self.due = retry_at(u8::try_from(self.sequences).unwrap_or(u8::MAX), cx);
+        State::InitSent(self)
+    }
+
     /// The peer did not answer: another sequence of repetitions, if the connection wants one.
     fn begin_anew(mut self: Box<Self>, head: &Head, cx: &mut Cx<'_, '_>) -> State {
         self.sequences = self.sequences.saturating_add(1);
-        let most = head.connection.keying_tries;
-        if most != 0 && self.sequences >= most {
+        if !head.connection.tries_again_after(self.sequences) {
             return State::Closed(Down::Dead);
         }
         // It may be another peer by now, and the cookie too old.
         self.cookie.clear();
+        self.retries = 0;
         match self.send(head, cx) {
             Ok(()) => State::InitSent(self),
             Err(fault) => State::Closed(Down::Fault(fault.into())),
@@ -168,7 +202,7 @@ impl InitSent {
             None => match self.accept(head, header, (bytes, path), content, cx) {
                 Ok((link, init)) => {
                     follow_nat(head, init.nat, cx);
-                    return AuthSent::begin(head, (link, init), self.wishes, cx);
+                    return AuthSent::begin(head, (link, init), (self.wishes, self.sequences), cx);
                 }
                 Err(fault) => Err(fault),
             },
@@ -196,8 +230,13 @@ impl InitSent {
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<(), PeerFault> {
+        let cookie = content.notify(NotifyType::COOKIE).map_or(&[][..], |notify| notify.data);
+        if self.cookie == cookie {
+            // The last request had it: this is a repetition of the response to the one before.
+            return Ok(());
+        }
         self.count_retry()?;
-        self.cookie = content.notify(NotifyType::COOKIE).map_or(Vec::new(), |notify| notify.data.into());
+        self.cookie = cookie.into();
         self.send(head, cx).map_err(PeerFault::from)
     }
 
@@ -208,12 +247,15 @@ impl InitSent {
         content: &Content<'_>,
         cx: &mut Cx<'_, '_>,
     ) -> Result<(), PeerFault> {
-        self.count_retry()?;
         let data = content.notify(NotifyType::INVALID_KE_PAYLOAD).map_or(&[][..], |notify| notify.data);
         let wanted = data.as_array().map(|id| u16::from_be_bytes(*id)).and_then(KexMethod::from_id);
-        let is_new = |method: &KexMethod| *method != self.method;
+        if wanted == Some(self.method) {
+            // The last request had it: this is a repetition of the response to the one before.
+            return Ok(());
+        }
+        self.count_retry()?;
         let offered = |method: &KexMethod| self.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
-        self.method = wanted.filter(is_new).filter(offered).ok_or(StateFault::NotOffered)?;
+        self.method = wanted.filter(offered).ok_or(StateFault::NotOffered)?;
         self.draw_kex(cx)?;
         self.send(head, cx).map_err(PeerFault::from)
     }
@@ -265,7 +307,9 @@ impl InitSent {
         let keys = keys.map_err(|_| StateFault::Provider)?;
         head.spi_r = header.spi_r;
         let peer = Features::of(content);
-        let link = Link::new(head, suite, &keys, Window::new(1, 0), peer.fragments, cx)?;
+        let ours = Announced::by(&head.connection).fragments;
+        let fragments = Fragments { ours, theirs: peer.fragments };
+        let link = Link::new(head, suite, &keys, Window::new(1, 0), fragments, cx)?;
         let init = Init {
             request: core::mem::take(&mut self.request),
             response: bytes.into(),

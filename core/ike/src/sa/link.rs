@@ -1,6 +1,6 @@
 //! Messages of one IKE SA once there are keys: in and out, whole or in fragments, once or again.
 
-use super::{Cx, Head};
+use super::{Cx, Head, Role};
 use crate::config::Fragmentation;
 use crate::keymat::SaKeys;
 use crate::message::{
@@ -20,8 +20,14 @@ pub(crate) struct Link {
     pub(crate) suite: IkeSuite,
     /// SK_d.
     pub(crate) d: SecretBytes,
-    /// Whether the peer takes fragments.
-    pub(crate) fragments: bool,
+    pub(crate) fragments: Fragments,
+}
+
+/// Who has announced fragments (RFC 7383 section 2.3).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fragments {
+    pub(crate) ours: bool,
+    pub(crate) theirs: bool,
 }
 
 /// What came of a datagram that is authentic.
@@ -38,7 +44,7 @@ impl Link {
         suite: IkeSuite,
         keys: &SaKeys,
         window: Window,
-        fragments: bool,
+        fragments: Fragments,
         cx: &mut Cx<'_, '_>,
     ) -> Result<Self, StateFault> {
         let secured = Secured::new(head.spis(), head.role, suite, keys, cx.env.providers);
@@ -51,14 +57,17 @@ impl Link {
                 integ: (keys.ai.clone(), keys.ar.clone()),
             })));
         }
-        let fragments = fragments && head.connection.fragmentation != Fragmentation::No;
         Ok(Self { secured, window, suite, d: keys.d.clone(), fragments })
+    }
+
+    /// Which end of the IKE SA this is.
+    pub(crate) const fn role(&self) -> Role {
+        self.secured.role()
     }
 
     /// Takes a datagram apart. `limit` is what fragments may hold together, in bytes.
     pub(crate) fn take(
         &mut self,
-        head: &Head,
         header: &Header,
         (datagram, path, limit): (&mut [u8], Path, usize),
         cx: &mut Cx<'_, '_>,
@@ -82,7 +91,7 @@ impl Link {
         let Some(fragment) = opened.fragment else {
             return Ok(Arrived::Whole { first, payloads: payloads.into() });
         };
-        if head.connection.fragmentation == Fragmentation::No {
+        if !self.fragments.ours {
             return Err(StateFault::FragmentUnexpected.into());
         }
         let reassembly = if response { &mut self.window.responses } else { &mut self.window.requests };
@@ -94,7 +103,8 @@ impl Link {
 
     /// Longest message that is sent whole.
     fn limit(&self, head: &Head, cx: &Cx<'_, '_>) -> Option<usize> {
-        let cuts = self.fragments && head.connection.fragmentation == Fragmentation::Yes;
+        let Fragments { ours, theirs } = self.fragments;
+        let cuts = ours && theirs && head.connection.fragmentation == Fragmentation::Yes;
         // IP and UDP headers, and the marker.
         let around = if head.path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
         cuts.then(|| cx.shared.settings.fragment_bytes.saturating_sub(around))

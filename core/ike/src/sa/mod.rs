@@ -7,6 +7,7 @@
 //! One state is one type, and a transition consumes it. What states ask of others (a successor, the end of another SA) is
 //! an [`Effect`] that the engine carries out when they are done.
 
+mod again;
 mod auth_sent;
 mod context;
 mod create_child;
@@ -16,7 +17,9 @@ mod informational;
 mod init_reply;
 mod init_sent;
 mod link;
+mod moved;
 mod rekey;
+mod select;
 mod tasks;
 mod virtual_ip;
 
@@ -31,6 +34,7 @@ use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
 use core::time::Duration;
 
+pub(crate) use again::retry_at;
 pub(crate) use auth_sent::AuthSent;
 pub(crate) use context::{Cx, Effect, Shared};
 pub(crate) use established::{Established, Parentage};
@@ -64,6 +68,10 @@ pub(crate) struct Head {
     pub(crate) role: Role,
     pub(crate) spi_i: IkeSpi,
     pub(crate) spi_r: IkeSpi,
+    /// IKE SAs of the connection in a row that ended soon, before this one was begun.
+    pub(crate) attempts: u8,
+    /// The origin of the IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
+    pub(crate) reauthenticates: Option<IkeSaId>,
 }
 
 impl Head {
@@ -110,6 +118,50 @@ impl IkeSa {
         matches!(self.state, State::HalfOpen(_))
     }
 
+    /// When its peer was authenticated, if it is.
+    pub(crate) fn peer_since(&self) -> Option<Instant> {
+        match &self.state {
+            State::Established(state) => Some(state.peer_since),
+            _ => None,
+        }
+    }
+
+    /// The IKE SA whose IKE_AUTH exchange authenticated the peer: this one, or the first of those that it replaced by rekeying.
+    pub(crate) fn origin(&self) -> IkeSaId {
+        match &self.state {
+            State::Established(state) => state.origin,
+            _ => self.head.id,
+        }
+    }
+
+    /// Whether it is to take the place of what has this origin, which is not closed yet.
+    pub(crate) fn reauthenticates(&self, origin: IkeSaId) -> bool {
+        let is_end = |task: &Task| matches!(task, Task::EndPredecessor(of) if *of == origin);
+        match &self.state {
+            State::Established(state) => state.is_open() && state.tasks.iter().any(is_end),
+            State::HalfOpen(_) | State::Closed(_) => false,
+            State::InitSent(_) | State::AuthSent(_) => self.head.reauthenticates == Some(origin),
+        }
+    }
+
+    /// Whether both are between the same identities.
+    pub(crate) fn has_pair_of(&self, other: &Self) -> bool {
+        match (&self.state, &other.state) {
+            (State::Established(one), State::Established(other)) => one.pair() == other.pair(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is established and no other has its place, nor may soon have it.
+    pub(crate) fn has_place(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_open() && state.provisional.is_none())
+    }
+
+    /// Whether another one has taken its place, and it waits for the peer to close it.
+    pub(crate) fn is_replaced(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_replaced())
+    }
+
     /// Whether a Child SA may still be asked for here.
     pub(crate) fn takes_wishes(&self) -> bool {
         match &self.state {
@@ -130,6 +182,14 @@ impl IkeSa {
         }
     }
 
+    /// The Child SAs that are to be set up in its place when it is made anew.
+    pub(crate) fn children_to_move(&self) -> Vec<Arc<Child>> {
+        match &self.state {
+            State::Established(state) => state.wanted_again(Down::Reauth),
+            _ => Vec::new(),
+        }
+    }
+
     /// Child SAs that none of these configurations describes.
     pub(crate) fn children_but(&self, configured: &[Arc<Child>]) -> Vec<ChildId> {
         let State::Established(state) = &self.state else { return Vec::new() };
@@ -145,7 +205,7 @@ impl IkeSa {
         path: Path,
         cx: &mut Cx<'_, '_>,
     ) -> Result<Arrived, PeerFault> {
-        let Self { head, state } = self;
+        let state = &mut self.state;
         let (all, stranger) = (cx.shared.settings.message_bytes, cx.shared.settings.stranger_bytes);
         let (link, limit) = match state {
             State::HalfOpen(state) => (&mut state.link, stranger),
@@ -154,7 +214,7 @@ impl IkeSa {
             // libreswan 2019-12312, VPP 98d6f29: there are no keys yet.
             State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
         };
-        link.take(head, header, (datagram, path, limit), cx)
+        link.take(header, (datagram, path, limit), cx)
     }
 
     /// A response to our first request.
@@ -243,7 +303,7 @@ impl IkeSa {
                 state.tasks.push_front(Task::DeleteIke(why));
                 state.proceed(&mut self.head, cx)
             }
-            State::AuthSent(state) => state.give_up(why, cx),
+            State::AuthSent(state) => state.give_up(&self.head, why, cx),
             State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(why),
         };
         self
@@ -253,7 +313,7 @@ impl IkeSa {
     pub(crate) fn drop_silently(mut self, why: Down, cx: &mut Cx<'_, '_>) -> Self {
         self.state = match self.state {
             State::Established(state) => state.close(&self.head, why, cx),
-            State::AuthSent(state) => state.give_up(why, cx),
+            State::AuthSent(state) => state.give_up(&self.head, why, cx),
             State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(why),
         };
         self
@@ -263,6 +323,30 @@ impl IkeSa {
     pub(crate) fn await_end(mut self, cx: &mut Cx<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
             state.linger(cx);
+        }
+        self
+    }
+
+    /// The IKE SA that is to hand its Child SAs to this one before this request is processed, if there is one.
+    pub(crate) fn conceding(&self, request: &Content<'_>) -> Option<IkeSaId> {
+        match &self.state {
+            State::Established(state) => state.conceding(request),
+            _ => None,
+        }
+    }
+
+    /// The peer has chosen the successor that its own exchange made.
+    pub(crate) fn concede(mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.concede(rival, cx);
+        }
+        self
+    }
+
+    /// The successor that the peer made is gone.
+    pub(crate) fn forget_rival(mut self, rival: IkeSaId) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.forget_rival(rival);
         }
         self
     }

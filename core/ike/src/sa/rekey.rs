@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
-use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, WriteError};
+use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, ProtocolId, WriteError};
 
 /// A successor that was asked for.
 pub(crate) struct PendingRekey {
@@ -37,6 +37,14 @@ struct Rival {
     ike: IkeSaId,
     /// The lower of its exchange's two nonces.
     lowest: Vec<u8>,
+}
+
+/// What a successor begins with beside Child SAs.
+#[derive(Default)]
+struct Fresh {
+    /// The IKE SA whose own exchange decides whether the successor stays.
+    provisional: Option<IkeSaId>,
+    task: Option<Task>,
 }
 
 impl Established {
@@ -84,6 +92,10 @@ impl Established {
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChildren(_))) {
             return Err(StateFault::Busy.into());
         }
+        // One successor of the peer's beside ours is enough to choose from.
+        if matches!(&self.pending, Some(Pending::Rekey(pending)) if pending.rival.is_some()) {
+            return Err(StateFault::Busy.into());
+        }
         let (sa, ke, nonce_i) = (need(content.sa)?, need(content.ke)?, need(content.nonce)?.data());
         let offers: Vec<Offer> = head.connection.proposals.iter().map(Offer::ike).collect();
         let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
@@ -113,12 +125,14 @@ impl Established {
             // RFC 7296 section 2.8.2: which of the two remains is known when our answer comes.
             pending.rival = Some(Rival { ike: new.id, lowest });
             let nothing = self.parentage.barren();
-            self.spawn(head, (new, link), nothing, None, cx);
+            self.spawn(head, (new, link), nothing, Fresh { provisional: Some(head.id), task: None }, cx);
         } else {
             let heritage = self.bequeath();
-            self.spawn(head, (new, link), heritage, None, cx);
+            self.spawn(head, (new, link), heritage, Fresh::default(), cx);
             self.linger(cx);
         }
+        // The peer has this IKE SA, so it does not wait for the response that made it: one that rekeys again and again has two at most.
+        self.predecessor.take().into_iter().for_each(|old| cx.effect(Effect::Forget(old)));
         Ok(())
     }
 
@@ -141,6 +155,8 @@ impl Established {
             role,
             spi_i: spis.0,
             spi_r: spis.1,
+            attempts: head.attempts,
+            reauthenticates: None,
         };
         // RFC 7296 section 2.18: numbers begin at 0 again.
         let link = Link::new(&new, suite, &keys, Window::new(0, 0), self.link.fragments, cx)?;
@@ -152,11 +168,12 @@ impl Established {
         old: &Head,
         (new, link): (Head, Link),
         parentage: Parentage,
-        task: Option<Task>,
+        fresh: Fresh,
         cx: &mut Cx<'_, '_>,
     ) {
         let mut state = self.successor(old, (&new, link), parentage, cx);
-        state.tasks.extend(task);
+        state.provisional = fresh.provisional;
+        state.tasks.extend(fresh.task);
         let sa = IkeSa { head: new, state: State::Established(Box::new(state)) };
         cx.effect(Effect::Spawn(Box::new(sa)));
     }
@@ -188,7 +205,7 @@ impl Established {
             Err((Some(rival), _)) => self.leave_to(rival.ike, cx),
             Err((None, true)) => self.rekey_at = Some(Self::again_at(cx)),
             // Without a successor it ends in its time.
-            Err((None, false)) => {}
+            Err((None, false)) => self.rekey_failed(cx),
         }
     }
 
@@ -197,10 +214,15 @@ impl Established {
         let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
         let offered =
             |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
-        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else { return };
+        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
+            return self.rekey_failed(cx);
+        };
         match self.request_rekey_with(head, Some(method), cx) {
             Ok(pending) => self.pending = pending,
-            Err(fault) => cx.fault(fault.into(), head.path),
+            Err(fault) => {
+                cx.fault(fault.into(), head.path);
+                self.rekey_failed(cx);
+            }
         }
     }
 
@@ -235,18 +257,23 @@ impl Established {
                 return Err((rival, false));
             }
         };
+        let is_lower = |rival: &Rival| nonce.as_slice().min(nonce_r) < rival.lowest.as_slice();
         match rival {
-            Some(rival) if nonce.as_slice().min(nonce_r) < rival.lowest.as_slice() => {
-                // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is the one too many.
-                let nothing = self.parentage.barren();
-                self.spawn(head, made, nothing, Some(Task::DeleteIke(Down::Replaced)), cx);
+            // The peer's successor has the Child SAs already, because the peer uses it.
+            rival if self.phase != Phase::Open => {
+                self.spawn_redundant(head, made, cx);
+                drop(rival);
+            }
+            // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is the one too many.
+            Some(rival) if is_lower(&rival) => {
+                self.spawn_redundant(head, made, cx);
                 self.leave_to(rival.ike, cx);
             }
             rival => {
                 // Of the other one too many, the peer knows.
                 rival.into_iter().for_each(|rival| cx.effect(Effect::Redundant(rival.ike)));
                 let heritage = self.bequeath();
-                self.spawn(head, made, heritage, None, cx);
+                self.spawn(head, made, heritage, Fresh::default(), cx);
                 self.phase = Phase::Replaced;
                 self.tasks.clear();
                 self.tasks.push_front(Task::DeleteIke(Down::Replaced));
@@ -255,8 +282,46 @@ impl Established {
         Ok(())
     }
 
+    /// Our successor is the one too many, and is deleted at once.
+    fn spawn_redundant(&self, head: &Head, made: (Head, Link), cx: &mut Cx<'_, '_>) {
+        let task = Some(Task::DeleteIke(Down::Replaced));
+        self.spawn(head, made, self.parentage.barren(), Fresh { provisional: None, task }, cx);
+    }
+
+    /// The successor that the peer made while our own request is outstanding.
+    pub(super) fn rival(&self) -> Option<IkeSaId> {
+        match &self.pending {
+            Some(Pending::Rekey(pending)) => pending.rival(),
+            _ => None,
+        }
+    }
+
+    /// The peer uses the successor that its own exchange made: it has chosen that one.
+    pub(crate) fn concede(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+        if self.rival() == Some(rival) {
+            self.leave_to(rival, cx);
+        }
+    }
+
+    /// The successor that the peer made is gone: the peer has chosen ours, or closes everything.
+    pub(crate) fn forget_rival(&mut self, rival: IkeSaId) {
+        if let Some(Pending::Rekey(pending)) = &mut self.pending {
+            pending.rival.take_if(|known| known.ike == rival);
+        }
+    }
+
+    /// The IKE SA that hands its Child SAs to this one, because the peer sends a request here other than the end of this IKE SA.
+    pub(crate) fn conceding(&self, request: &Content<'_>) -> Option<IkeSaId> {
+        let ends = request.deletes.iter().any(|delete| delete.protocol() == ProtocolId::IKE);
+        let failed = request.says(NotifyType::AUTHENTICATION_FAILED);
+        self.provisional.filter(|_| !ends && !failed)
+    }
+
     /// The peer's successor takes the Child SAs.
     pub(super) fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+        if self.phase != Phase::Open {
+            return;
+        }
         let heritage = self.bequeath();
         cx.effect(Effect::Adopt(rival, Box::new(heritage)));
         self.linger(cx);
@@ -264,6 +329,7 @@ impl Established {
 
     /// Takes over what another IKE SA left.
     pub(crate) fn adopt(&mut self, heritage: Parentage) {
+        self.provisional = None;
         let Parentage { leased, assigned, children, tasks, .. } = heritage;
         self.parentage.leased.extend(leased);
         self.parentage.assigned = assigned;

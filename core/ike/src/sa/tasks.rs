@@ -3,7 +3,7 @@
 use super::create_child::PendingChild;
 use super::rekey::PendingRekey;
 use crate::child::Wish;
-use crate::{ChildId, Down};
+use crate::{ChildId, Down, IkeSaId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -22,6 +22,8 @@ pub(crate) enum Task {
     RekeyIke,
     /// The end of the IKE SA.
     DeleteIke(Down),
+    /// The end of what has this origin, which this IKE SA makes anew, once all its Child SAs have been asked for here.
+    EndPredecessor(IkeSaId),
     /// A sign of life.
     Liveness,
 }

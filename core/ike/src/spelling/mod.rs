@@ -11,7 +11,7 @@ mod traffic;
 pub mod value;
 
 pub use identity::{id_pattern, identity};
-pub use name::name_parts;
+pub use name::{name_parts, name_text};
 pub use traffic::{addresses, traffic};
 
 use alloc::string::String;

@@ -5,6 +5,7 @@
 
 use super::Read;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -39,6 +40,23 @@ pub(super) fn read(text: &str) -> Read<Name> {
 /// [`IdPattern::NameLike`](crate::config::IdPattern::NameLike) holds is one, with `*` for any value.
 pub fn name_parts(text: &str) -> Option<Vec<(&'static [u8], &str)>> {
     parts(text).ok()
+}
+
+/// A Name in DER as [`identity`](super::identity()) reads it: `C=CH, O=strongSwan, CN=moon`, or with `/` between if a value has a comma. `None`
+/// if what is read from the text would not be the same name, or the text would hold characters that a terminal does not show as themselves.
+pub fn name_text(der: &[u8]) -> Option<String> {
+    let parts = casemate_pki::dn_parts(der).filter(|parts| !parts.is_empty())?;
+    let part = |(oid, value): &(&[u8], String)| {
+        let name = NAMES.iter().find(|(_, known)| known == oid)?.0;
+        let is_shown = |char: char| char == '\'' || char.escape_debug().len() == 1;
+        value.chars().all(is_shown).then(|| format!("{name}={value}"))
+    };
+    let parts = parts.iter().map(part).collect::<Option<Vec<_>>>()?;
+    let with_slashes: String = parts.iter().map(|part| format!("/{part}")).collect();
+    let is_same = |text: &String| {
+        read(text).is_ok_and(|name| !name.has_wildcard && casemate_pki::same_dn(&name.der, der))
+    };
+    [parts.join(", "), with_slashes].into_iter().find(is_same)
 }
 
 fn parts(text: &str) -> Read<Vec<(&'static [u8], &str)>> {
@@ -102,38 +120,40 @@ fn string_type(value: &str) -> u8 {
     if value.bytes().all(is_printable) { PRINTABLE } else { UTF8 }
 }
 
+/// Attributes by strongSwan's names; of those with several, the usual one is first.
+const NAMES: [(&str, &[u8]); 28] = [
+    ("C", &[0x55, 4, 6]),
+    ("CN", &[0x55, 4, 3]),
+    ("D", &[0x55, 4, 13]),
+    ("DC", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25]),
+    ("dmdName", &[0x55, 4, 54]),
+    ("dnQualifier", &[0x55, 4, 46]),
+    ("E", EMAIL),
+    ("Email", EMAIL),
+    ("emailAddress", EMAIL),
+    ("employeeNumber", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 3, 1, 3]),
+    ("EN", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 3, 1, 3]),
+    ("G", &[0x55, 4, 42]),
+    ("I", &[0x55, 4, 43]),
+    ("ID", &[0x55, 4, 45]),
+    ("L", &[0x55, 4, 7]),
+    ("N", &[0x55, 4, 41]),
+    ("O", &[0x55, 4, 10]),
+    ("OU", &[0x55, 4, 11]),
+    ("postalCode", &[0x55, 4, 17]),
+    ("pseudonym", &[0x55, 4, 65]),
+    ("serialNumber", &[0x55, 4, 5]),
+    ("SN", &[0x55, 4, 4]),
+    ("ST", &[0x55, 4, 8]),
+    ("STREET", &[0x55, 4, 9]),
+    ("T", &[0x55, 4, 12]),
+    ("UID", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1]),
+    ("UN", UNSTRUCTURED_NAME),
+    ("unstructuredName", UNSTRUCTURED_NAME),
+];
+
 /// The content of the object identifier of an attribute. The names are strongSwan's, in any case of letters.
 fn attribute(name: &str) -> Option<&'static [u8]> {
-    const NAMES: [(&str, &[u8]); 28] = [
-        ("C", &[0x55, 4, 6]),
-        ("CN", &[0x55, 4, 3]),
-        ("D", &[0x55, 4, 13]),
-        ("DC", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25]),
-        ("dmdName", &[0x55, 4, 54]),
-        ("dnQualifier", &[0x55, 4, 46]),
-        ("E", EMAIL),
-        ("Email", EMAIL),
-        ("emailAddress", EMAIL),
-        ("employeeNumber", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 3, 1, 3]),
-        ("EN", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 3, 1, 3]),
-        ("G", &[0x55, 4, 42]),
-        ("I", &[0x55, 4, 43]),
-        ("ID", &[0x55, 4, 45]),
-        ("L", &[0x55, 4, 7]),
-        ("N", &[0x55, 4, 41]),
-        ("O", &[0x55, 4, 10]),
-        ("OU", &[0x55, 4, 11]),
-        ("postalCode", &[0x55, 4, 17]),
-        ("pseudonym", &[0x55, 4, 65]),
-        ("serialNumber", &[0x55, 4, 5]),
-        ("SN", &[0x55, 4, 4]),
-        ("ST", &[0x55, 4, 8]),
-        ("STREET", &[0x55, 4, 9]),
-        ("T", &[0x55, 4, 12]),
-        ("UID", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1]),
-        ("UN", UNSTRUCTURED_NAME),
-        ("unstructuredName", UNSTRUCTURED_NAME),
-    ];
     NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, oid)| *oid)
 }
 
@@ -148,7 +168,6 @@ fn is_ia5(oid: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::String;
 
     /// What libstrongswan 5.9.8 makes of the same text (`identification_create_from_string`).
     const STRONGSWAN: &[(&str, &str)] = &[
@@ -224,6 +243,43 @@ mod tests {
         let expected = vec![(&[0x55, 4, 6][..], "CH"), (&[0x55, 4, 3], "*")];
         assert_eq!(name_parts("C=CH, CN=*"), Some(expected));
         assert_eq!(name_parts("moon"), None);
+    }
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        for (text, shown) in [
+            ("C=CH, O=strongSwan, CN=moon", Some("C=CH, O=strongSwan, CN=moon")),
+            ("/c=CH/o=a,b/cn=x", Some("/C=CH/O=a,b/CN=x")),
+            ("E=a@b.c,CN= J\u{fc}rg  O'Neill ", Some("E=a@b.c, CN=J\u{fc}rg  O'Neill")),
+            ("CN=", Some("CN=")),
+            // A line break, a text that turns round, a star that would mean any.
+            ("CN=a\nb", None),
+            ("CN=a\u{202e}b", None),
+            ("CN=*", None),
+        ] {
+            let der = read(text).unwrap().der;
+            assert_eq!(name_text(&der).as_deref(), shown, "{text}");
+        }
+        // A comma and a slash; an attribute without a name; two attributes in one part; no Name at all; an empty one.
+        let both = read("CN=a,").unwrap().der;
+        assert_eq!(name_text(&both).as_deref(), Some("CN=a"));
+        let comma_and_slash = element(
+            SEQUENCE,
+            &element(
+                SET,
+                &element(SEQUENCE, &[element(OBJECT, &[0x55, 4, 3]), element(UTF8, b"a,/")].concat()),
+            ),
+        );
+        let unnamed = element(
+            SEQUENCE,
+            &element(
+                SET,
+                &element(SEQUENCE, &[element(OBJECT, &[0x55, 4, 99]), element(UTF8, b"a")].concat()),
+            ),
+        );
+        for der in [&comma_and_slash[..], &unnamed, b"junk", &[0x30, 0]] {
+            assert_eq!(name_text(der), None, "{der:02x?}");
+        }
     }
 
     #[test]

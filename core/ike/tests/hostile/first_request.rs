@@ -4,6 +4,7 @@ use crate::forge::{
     Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
 };
 use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use casemate_ike::config::{AddrPattern, Connection};
 use casemate_ike::{Down, Path, Settings};
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType, PayloadType, Version};
 use std::time::Duration;
@@ -106,6 +107,15 @@ fn an_unknown_critical_payload() {
     let answers =
         try_request(|_, payloads| payloads.push(Raw::critical(200)), "unsupported-critical-payload");
     assert_eq!(only_notify(&answers), (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![200]));
+}
+
+#[test]
+fn an_encrypted_payload_before_there_are_keys() {
+    for kind in [PayloadType::SK, PayloadType::SKF] {
+        let sealed = Raw::new(kind, &[0; 64]);
+        let answers = try_request(|_, payloads| payloads.push(sealed), "encrypted-in-init");
+        assert!(answers.is_empty());
+    }
 }
 
 #[test]
@@ -403,4 +413,52 @@ fn what_stays_half_open_ends() {
     assert_eq!(flood.pair.right.downs(), [Down::Dead, Down::Dead]);
     assert_eq!(flood.pair.right.ike.due(), None);
     assert_eq!(flood.ask(3, None).len(), 1, "there is room again");
+}
+
+/// A source with real addresses returns its cookies. It gets its share of the table, and others are served.
+#[test]
+fn one_source_does_not_take_all_half_open_ike_sas() {
+    let sources = [
+        // An address; addresses of one IPv6 prefix.
+        (["192.0.2.7:500", "192.0.2.7:501"], "192.0.2.8:500"),
+        (["[2001:db8::1]:500", "[2001:db8::ffff:0:2]:500"], "[2001:db8:0:1::1]:500"),
+    ];
+    for (greedy, other) in sources {
+        let settings = Settings { half_open: 100, half_open_per_source: 10, ..Settings::SERVER };
+        let mut flood = Flood::new(100, 1_000);
+        let anywhere = Connection {
+            remote_addrs: vec![AddrPattern::Any],
+            local_addrs: vec![AddrPattern::Any],
+            ..connection("right", "left")
+        };
+        flood.pair.right = Side::with(settings, RIGHT, 2, anywhere);
+        let local = (flood.pair.right.addr, 500).into();
+        let ask = |flood: &mut Flood, remote: &str, spi: u64| {
+            let path = Path { local, remote: remote.parse().unwrap() };
+            let message = flood.message(spi, None);
+            let answers = give_on(&mut flood.pair, &message, path);
+            let payloads = answers.first().map(|answer| read_plain(answer).1);
+            match payloads.as_ref().map(|payloads| notifies(payloads)) {
+                Some(notifies) if notifies.first().is_some_and(|(kind, _)| *kind == NotifyType::COOKIE) => {
+                    let message = flood.message(spi, Some(&notifies[0].1));
+                    (true, give_on(&mut flood.pair, &message, path).len())
+                }
+                _ => (false, answers.len()),
+            }
+        };
+        for spi in 1..=50 {
+            let (with_cookie, answers) = ask(&mut flood, greedy[usize::from(spi % 2 == 0)], spi);
+            // From half of its share on it must show cookies, so that nobody else uses it up.
+            let expected = if spi <= 10 { (spi > 5, 1) } else { (false, 0) };
+            assert_eq!((with_cookie, answers), expected, "{spi}");
+        }
+        assert_eq!(flood.pair.right.ike.counts(), (10, 10));
+        assert_eq!(count(&flood.pair.right, "source-limit"), 40);
+        assert_eq!(ask(&mut flood, other, 100), (false, 1), "another source");
+        // What ends makes room.
+        flood.pair.now = flood.pair.now.after(Duration::from_secs(30));
+        flood.pair.right.tick(flood.pair.now);
+        assert_eq!(flood.pair.right.ike.counts(), (0, 0));
+        assert_eq!(ask(&mut flood, greedy[0], 101), (false, 1));
+    }
 }

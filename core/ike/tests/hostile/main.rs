@@ -16,8 +16,10 @@ mod first_request;
 mod first_response;
 mod forge;
 mod fragments;
+mod nat_transport;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod peer_bugs;
+mod refusals;
 mod sessions;
 mod table;

@@ -11,7 +11,7 @@
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Lifespan};
 use casemate_ike::{
-    ChildUp, Down, Env, Event, Host, Ike, Path, Settings, SharedKeys, TrafficTemplate, Transmit,
+    ChildUp, Down, Env, Event, Host, Ike, Path, Settings, SharedKeys, Traffic, TrafficTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::collections::{BTreeMap, VecDeque};
@@ -58,6 +58,10 @@ pub(crate) fn key(bytes: &[u8]) -> SharedKeys {
 pub(crate) struct Spis {
     pub(crate) last: u32,
     pub(crate) reserved: Vec<Spi>,
+    /// Our address on the way to anybody, if there is a way.
+    pub(crate) source: Option<IpAddr>,
+    /// Whether another host has all traffic through NATs.
+    pub(crate) is_taken: bool,
 }
 
 impl Host for Spis {
@@ -78,7 +82,17 @@ impl Host for Spis {
     }
 
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        None
+        self.source
+    }
+
+    fn allows_transport(
+        &self,
+        _: Path,
+        _: &[Traffic],
+        _: &[Traffic],
+        _: &dyn Fn(casemate_ike::ChildId) -> bool,
+    ) -> bool {
+        !self.is_taken
     }
 }
 

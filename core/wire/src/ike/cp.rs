@@ -33,19 +33,52 @@ impl<'a> Cp<'a> {
             len: body.len(),
             least: 4,
         })?;
-        let mut rest = attributes;
+        let (mut rest, mut kinds) = (attributes, Kinds::default());
         while !rest.is_empty() {
             let at = body.len().saturating_sub(rest.len());
             let attribute;
             (attribute, rest) = CpAttribute::split(rest, at)?;
             attribute.check()?;
+            kinds.take(attribute.kind, at)?;
         }
+        kinds.check()?;
         Ok(Self { kind: CfgType(kind), attributes })
     }
 
     /// The attributes; there may be none.
     pub fn attributes(&self) -> CpAttributes<'a> {
         CpAttributes(self.attributes)
+    }
+}
+
+/// The attributes that are there, of those whose number RFC 7296 section 3.15.1 limits.
+#[derive(Debug, Default)]
+struct Kinds {
+    v4_address: bool,
+    netmask: bool,
+    version: bool,
+    supported: bool,
+}
+
+impl Kinds {
+    /// Takes the attribute at offset `at`. Attributes that are not "multi-valued" are there once.
+    fn take(&mut self, attribute: CfgAttribute, at: usize) -> Result<(), Fault> {
+        let seen = match attribute {
+            CfgAttribute::INTERNAL_IP4_ADDRESS => {
+                self.v4_address = true;
+                return Ok(());
+            }
+            CfgAttribute::INTERNAL_IP4_NETMASK => &mut self.netmask,
+            CfgAttribute::APPLICATION_VERSION => &mut self.version,
+            CfgAttribute::SUPPORTED_ATTRIBUTES => &mut self.supported,
+            _ => return Ok(()),
+        };
+        if core::mem::replace(seen, true) { Err(Fault::CfgTwice { at, attribute }) } else { Ok(()) }
+    }
+
+    /// A netmask "MUST be used only with an INTERNAL_IP4_ADDRESS attribute".
+    fn check(&self) -> Result<(), Fault> {
+        if self.netmask && !self.v4_address { Err(Fault::CfgNetmaskAlone {}) } else { Ok(()) }
     }
 }
 

@@ -30,7 +30,7 @@ impl<'a> Delete<'a> {
         let is_right = match protocol {
             ProtocolId::IKE => spi_size == 0,
             ProtocolId::AH | ProtocolId::ESP => spi_size == 4,
-            _ => true,
+            _ => return Err(Fault::DeleteProtocol { protocol }),
         };
         if !is_right {
             return Err(Fault::DeleteSpiSize { protocol, claimed: spi_size });
@@ -48,7 +48,7 @@ impl<'a> Delete<'a> {
         self.protocol
     }
 
-    /// Each SPI: 4 bytes for AH and ESP, none for IKE, any length of an unknown protocol.
+    /// Each SPI: 4 bytes for AH and ESP, none for IKE.
     pub fn spis(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         // With a length of 0 there are no bytes to be cut.
         self.spis.chunks_exact(usize::from(self.spi_size).max(1))
@@ -102,8 +102,15 @@ mod tests {
             let expected = if size == 4 { Ok(()) } else { Err(wrong) };
             assert_eq!(Delete::parse(&[2, size, 0, 0]).map(|_| ()), expected);
         }
-        // Sizes of a protocol that is not known here.
-        assert_eq!(Delete::parse(&[9, 0, 255, 255]), Err(Fault::DeleteCount { claimed: 65_535, len: 0 }));
-        assert_eq!(Delete::parse(&[9, 3, 0, 1, 7, 8, 9]).unwrap().spis().next(), Some(&[7, 8, 9][..]));
+    }
+
+    #[test]
+    fn the_protocol_is_ike_ah_or_esp() {
+        for protocol in 0..=255 {
+            let body = [protocol, if protocol == 1 { 0 } else { 4 }, 0, 0];
+            let unknown = Err(Fault::DeleteProtocol { protocol: ProtocolId(protocol) });
+            let expected = if matches!(protocol, 1..=3) { Ok(()) } else { unknown };
+            assert_eq!(Delete::parse(&body).map(|_| ()), expected);
+        }
     }
 }

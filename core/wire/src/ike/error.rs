@@ -151,6 +151,9 @@ faults! {
     /// An encrypted payload inside another.
     EncryptedNested { at: usize, payload: PayloadType } = "encrypted-nested", syntax, "RFC 7296 section 3.1",
         "a payload {payload} is encrypted already, at {at}";
+    /// An encrypted payload in IKE_SA_INIT, where there are no keys yet.
+    EncryptedInInit { at: usize, payload: PayloadType } = "encrypted-in-init", syntax, "RFC 7296 section 1.2",
+        "IKE_SA_INIT has a payload {payload}, at {at}";
     /// A payload of unknown type that must not be skipped.
     UnsupportedCriticalPayload { payload: PayloadType } = "unsupported-critical-payload", critical, "RFC 7296 section 2.5",
         "a payload {payload} is critical and unknown";
@@ -228,6 +231,9 @@ faults! {
     /// A notification's data is not as long as its type wants it.
     NotifyData { notify: NotifyType, len: usize } = "notify-data", syntax, "RFC 7296 sections 2 and 3.10, RFC 7427 section 4",
         "the notification {notify} has {len} bytes of data";
+    /// A Delete payload is of another protocol than IKE, AH and ESP.
+    DeleteProtocol { protocol: ProtocolId } = "delete-protocol", syntax, "RFC 7296 section 3.11",
+        "{protocol} is not a protocol whose SAs are deleted: IKE, AH or ESP was expected";
     /// A Delete payload's SPIs are not as long as its protocol's SPIs are.
     DeleteSpiSize { protocol: ProtocolId, claimed: u8 } = "delete-spi-size", syntax, "RFC 7296 section 3.11",
         "SPIs of {claimed} bytes are none of {protocol}";
@@ -270,6 +276,12 @@ faults! {
     /// A configuration attribute is too short for its header, or its length exceeds the payload.
     CfgTruncated { at: usize, len: usize } = "cfg-truncated", syntax, "RFC 7296 section 3.15.1",
         "{len} bytes at {at} are too few for the attribute";
+    /// A configuration attribute that there can be only one of is there twice.
+    CfgTwice { at: usize, attribute: CfgAttribute } = "cfg-twice", syntax, "RFC 7296 section 3.15.1",
+        "the attribute {attribute} at {at} is there twice";
+    /// A netmask without an address that it belongs to.
+    CfgNetmaskAlone { } = "cfg-netmask-alone", syntax, "RFC 7296 section 3.15.1",
+        "there is an INTERNAL_IP4_NETMASK and no INTERNAL_IP4_ADDRESS";
     /// A configuration attribute's value is not as long as its type wants it.
     CfgLength { attribute: CfgAttribute, len: usize } = "cfg-length", syntax, "RFC 7296 section 3.15.1",
         "the attribute {attribute} has {len} bytes";

@@ -45,7 +45,7 @@ impl<'a> Message<'a> {
     /// The payloads; an encrypted one is the last.
     #[inline]
     pub fn payloads(&self) -> Payloads<'a> {
-        Payloads::of_message(self.header.next_payload, self.bytes)
+        Payloads::of_message(&self.header, self.bytes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The generic payload header and the chain of payloads (RFC 7296 section 3.2).
 
-use super::{Fault, HEADER_LEN, PayloadType};
+use super::{ExchangeType, Fault, HEADER_LEN, Header, PayloadType};
 
 /// Length of the generic payload header.
 pub const PAYLOAD_HEADER_LEN: usize = 4;
@@ -37,20 +37,32 @@ pub struct Payloads<'a> {
     rest: &'a [u8],
     at: usize,
     left: usize,
-    is_inner: bool,
+    place: Place,
     is_done: bool,
 }
 
+/// Where a chain of payloads is, which decides whether an encrypted payload may end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In IKE_SA_INIT: there are no keys yet (RFC 7296 section 1.2).
+    Init,
+    /// In any other message.
+    Message,
+    /// In an encrypted payload.
+    Inner,
+}
+
 impl<'a> Payloads<'a> {
-    /// The payloads behind the header in the whole `message`.
-    pub(super) fn of_message(first: PayloadType, message: &'a [u8]) -> Self {
+    /// The payloads behind the `header` in the whole `message`.
+    pub(super) fn of_message(header: &Header, message: &'a [u8]) -> Self {
         let rest = message.get(HEADER_LEN..).unwrap_or_default();
-        Self { next: first, rest, at: HEADER_LEN, left: MAX_PAYLOADS, is_inner: false, is_done: false }
+        let place = if header.exchange == ExchangeType::IKE_SA_INIT { Place::Init } else { Place::Message };
+        Self { next: header.next_payload, rest, at: HEADER_LEN, left: MAX_PAYLOADS, place, is_done: false }
     }
 
     /// The payloads in a decrypted `plaintext` without its padding, of which the first has the type `first`.
     pub fn of_plaintext(first: PayloadType, plaintext: &'a [u8]) -> Self {
-        Self { next: first, rest: plaintext, at: 0, left: MAX_PAYLOADS, is_inner: true, is_done: false }
+        Self { next: first, rest: plaintext, at: 0, left: MAX_PAYLOADS, place: Place::Inner, is_done: false }
     }
 
     /// The next payload; `None` at the end of the chain.
@@ -83,13 +95,14 @@ impl<'a> Payloads<'a> {
         Ok(Some(Payload { kind, critical: flags & CRITICAL != 0, next: PayloadType(next), body, at }))
     }
 
-    // RFC 7296 section 3.1: the last payload, and not inside another of its kind.
+    // RFC 7296 sections 1.2 and 3.1: not in IKE_SA_INIT, the last payload, and not inside another of its kind.
     fn check_encrypted(&self, payload: PayloadType, rest: &[u8]) -> Result<(), Fault> {
         let at = self.at;
-        match (self.is_inner, rest.is_empty()) {
-            (true, _) => Err(Fault::EncryptedNested { at, payload }),
-            (_, false) => Err(Fault::EncryptedNotLast { at, payload }),
-            _ => Ok(()),
+        match (self.place, rest.is_empty()) {
+            (Place::Inner, _) => Err(Fault::EncryptedNested { at, payload }),
+            (Place::Init, _) => Err(Fault::EncryptedInInit { at, payload }),
+            (Place::Message, false) => Err(Fault::EncryptedNotLast { at, payload }),
+            (Place::Message, true) => Ok(()),
         }
     }
 }

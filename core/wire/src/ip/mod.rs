@@ -5,6 +5,7 @@ pub mod v4;
 pub mod v6;
 
 use crate::Malformed;
+use core::net::IpAddr;
 
 pub use v4::{Ipv4, Ipv4Header};
 pub use v6::{Ipv6, Ipv6Header};
@@ -26,6 +27,14 @@ pub fn version(packet: &[u8]) -> Result<IpVersion, Malformed> {
         Some(6) => Ok(IpVersion::V6),
         Some(_) => Err(Malformed::new("IP version", "must be 4 or 6")),
         None => Err(Malformed::new("IP version", "must be present, but the packet is empty")),
+    }
+}
+
+/// The source address in the header of an IP packet, of which no more than that is looked at.
+pub fn source(packet: &[u8]) -> Option<IpAddr> {
+    match version(packet).ok()? {
+        IpVersion::V4 => packet.get(12..16)?.first_chunk::<4>().map(|addr| IpAddr::from(*addr)),
+        IpVersion::V6 => packet.get(8..24)?.first_chunk::<16>().map(|addr| IpAddr::from(*addr)),
     }
 }
 

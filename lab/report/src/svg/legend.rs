@@ -1,16 +1,15 @@
 //! The legend above a figure: as many lines as it needs.
 
+use super::layout::{LEAST_BESIDE, text_width};
 use super::{Area, FONT, Failed, Look};
 use crate::figure::{Figure, Origin, Shape};
 use plotters::prelude::*;
 
 const LINE: i32 = 22;
-const LEFT: i32 = 76;
+const LEFT: i32 = LEAST_BESIDE as i32;
 /// Of the sign in front of a name.
 const SIGN: i32 = 30;
 const GAP: i32 = 22;
-/// An average letter of the font. SVG without a script cannot be measured before a browser shows it.
-const LETTER: f64 = 7.2;
 
 /// Names with their places.
 pub(super) struct Legend {
@@ -30,8 +29,7 @@ impl Legend {
         let width = i32::try_from(width).unwrap_or(i32::MAX);
         let (mut entries, mut x, mut line) = (Vec::new(), LEFT, 0);
         for (series, look) in figure.series.iter().zip(looks) {
-            let letters = series.name.chars().count() as f64;
-            let length = SIGN + (letters * LETTER) as i32 + GAP;
+            let length = SIGN + text_width(&series.name) as i32 + GAP;
             if x > LEFT && x + length > width {
                 (x, line) = (LEFT, line + 1);
             }

@@ -2,11 +2,15 @@
 
 use crate::figure::{Axis, Figure, Point, Scale};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
-use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
 
 /// Room beyond the outermost values, as a share of the axis.
 const MARGIN: f64 = 0.06;
+/// The largest and the smallest magnitude that an axis shows, beyond what a measurement produces. Zero is shown too,
+/// except on a logarithmic axis.
+const MAGNITUDES: Range<f64> = 1e-30..1e30;
+/// The steps between labels, times a power of ten.
+const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// An axis of any scale.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +28,7 @@ impl Place {
     pub(super) fn of(figure: &Figure, value: impl Fn(&Point) -> f64, axis: &Axis) -> Self {
         let values = figure.series.iter().flat_map(|series| &series.points).map(value);
         let is_log = axis.scale == Scale::Log;
-        let values = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
+        let values = values.filter(|value| is_shown(*value, is_log));
         let ends = values.fold(None, |ends: Option<(f64, f64)>, value| {
             let (least, most) = ends.unwrap_or((value, value));
             Some((least.min(value), most.max(value)))
@@ -46,6 +50,20 @@ impl Place {
     fn log((least, most): (f64, f64)) -> Self {
         let (from, to) = ((least * 0.8).log10().floor(), most.log10().ceil());
         Self::Log(10f64.powf(from)..10f64.powf(to.max(from + 1.0)))
+    }
+
+    /// Whether a value can be shown on this axis.
+    pub(super) fn shows(&self, value: f64) -> bool {
+        is_shown(value, matches!(self, Self::Log(_)))
+    }
+
+    /// The values that have labels, ascending: at most `most`, which is at least two. A name's place is always among them.
+    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
+        match self {
+            Self::Linear(range) => even_steps(range, most.max(2)),
+            Self::Log(range) => decades(range, most.max(2)),
+            Self::Names(count) => (0..*count).map(|place| place as f64).collect(),
+        }
     }
 
     /// Where bars begin.
@@ -71,11 +89,9 @@ impl Ranged for Place {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        match self {
-            _ if hint.max_num_points() == 0 => Vec::new(),
-            Self::Linear(range) => RangedCoordf64::from(range.clone()).key_points(hint),
-            Self::Log(range) => decades(range),
-            Self::Names(count) => (0..*count).map(|place| place as f64).collect(),
+        match hint.max_num_points() {
+            0 => Vec::new(),
+            most => self.ticks(most),
         }
     }
 
@@ -87,15 +103,39 @@ impl Ranged for Place {
     }
 }
 
-/// The powers of ten; with their double and their fivefold where there are few.
-fn decades(range: &Range<f64>) -> Vec<f64> {
+/// Whether an axis can show a value: no value outside [`MAGNITUDES`], and no value below or at zero on a logarithmic
+/// axis.
+fn is_shown(value: f64, is_log: bool) -> bool {
+    MAGNITUDES.contains(&value.abs()) && (!is_log || value > 0.0) || value == 0.0 && !is_log
+}
+
+/// The multiples of the least step with which at most `most` values lie in a range.
+fn even_steps(range: &Range<f64>, most: usize) -> Vec<f64> {
+    let span = range.end - range.start;
+    // A range of `n` steps has at most `n + 1` multiples of the step.
+    let least = span / (most - 1) as f64;
+    let power = least.log10().floor() as i32;
+    let candidates = (power..=power + 1).flat_map(|power| STEPS.map(|step| step * 10f64.powi(power)));
+    let step = candidates.into_iter().find(|step| *step >= least * 0.999_999).unwrap_or(span);
+    let multiples = (range.start / step).ceil() as i64..=(range.end / step).floor() as i64;
+    multiples.map(|multiple| multiple as f64 * step).collect()
+}
+
+/// The powers of ten of a range, or every second, third or further one; with their double and their fivefold where
+/// these fit.
+fn decades(range: &Range<f64>, most: usize) -> Vec<f64> {
     let (from, to) = (range.start.log10().round() as i32, range.end.log10().round() as i32);
-    let steps: &[f64] = if to - from <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    let values = (from..=to).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+    let powers = usize::try_from(to - from).unwrap_or_default();
+    let (steps, every): (&[f64], usize) = match powers {
+        ..=2 if powers * STEPS.len() < most => (&STEPS, 1),
+        _ => (&[1.0], powers.div_ceil(most - 1).max(1)),
+    };
+    let powers = (from..=to).step_by(every);
+    let values = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
     values.filter(|value| *value <= range.end * 1.000_001).collect()
 }
 
-/// A label, short.
+/// A sample in a table, short.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e5).contains(&size) {
@@ -105,14 +145,38 @@ pub(crate) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
+/// The label of an axis: three significant digits, without zeros at the end, with a power of ten below 0.001 and from
+/// 100,000 on. Ten characters at most.
+pub(super) fn axis_number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 {
+        return "0".into();
+    }
+    if !(1e-3..1e5).contains(&size) {
+        let text = format!("{value:.2e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{power}", without_zeros(digits));
+    }
+    let decimals = (2 - size.log10().floor() as i32).max(0) as usize;
+    without_zeros(&format!("{value:.decimals$}")).into()
+}
+
+/// A number without the zeros that end its decimals.
+fn without_zeros(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn labels_are_short() {
-        let texts = [0.0, 0.1 + 0.2, 1000.0, 250_000.0, 1e6, 0.00002, 12.5].map(number);
-        assert_eq!(texts, ["0", "0.3", "1000", "2.5e5", "1e6", "2e-5", "12.5"]);
+        let values = [0.0, 0.1 + 0.2, 1000.0, 250_000.0, 1e6, 0.00002, 12.5];
+        let texts = ["0", "0.3", "1000", "2.5e5", "1e6", "2e-5", "12.5"];
+        assert_eq!(values.map(number), texts);
+        assert_eq!(values.map(axis_number), texts);
+        assert_eq!([0.0015, -10_000.0, -1.5e12].map(axis_number), ["0.0015", "-10000", "-1.5e12"]);
     }
 
     #[test]
@@ -120,8 +184,10 @@ mod tests {
         let place = Place::log((15.0, 315.0));
         assert_eq!(place.range(), 10.0..1000.0);
         assert_eq!(place.map(&100.0, (0, 200)), 100);
-        assert_eq!(decades(&place.range()), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
-        assert_eq!(decades(&(1.0..1e4)), [1.0, 10.0, 100.0, 1000.0, 10_000.0]);
+        assert_eq!(place.ticks(11), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(place.ticks(6), [10.0, 100.0, 1000.0]);
+        assert_eq!(decades(&(1.0..1e4), 11), [1.0, 10.0, 100.0, 1000.0, 10_000.0]);
+        assert_eq!(decades(&(1.0..1e4), 3), [1.0, 100.0, 10_000.0]);
     }
 
     #[test]

@@ -35,8 +35,7 @@ pub(super) fn draw(chart: &mut Chart<'_, '_>, figure: &Figure, looks: &[Look]) -
 /// The points that can be shown on this axis.
 fn shown(chart: &Chart<'_, '_>, series: &Series) -> Vec<Point> {
     let (x, y) = (chart.as_coord_spec().x_spec(), chart.as_coord_spec().y_spec());
-    let fits = |place: &Place, value: f64| !matches!(place, Place::Log(_)) || value > 0.0;
-    series.points.iter().filter(|point| fits(x, point.x) && fits(y, point.y)).copied().collect()
+    series.points.iter().filter(|point| x.shows(point.x) && y.shows(point.y)).copied().collect()
 }
 
 fn draw_bars(
@@ -84,9 +83,10 @@ fn draw_line(chart: &mut Chart<'_, '_>, series: &Series, look: &Look) -> Result<
 
 /// A line from the least to the greatest sample.
 fn draw_spread(chart: &mut Chart<'_, '_>, points: &[Point], color: RGBColor) -> Result<(), Failed> {
-    let floor = chart.as_coord_spec().y_spec().range().start;
+    let y = chart.as_coord_spec().y_spec().clone();
+    let floor = y.range().start;
     let lines = points.iter().filter_map(|point| {
-        let [least, most] = point.spread?;
+        let [least, most] = point.spread.filter(|[_, most]| y.shows(*most))?;
         Some(PathElement::new([(point.x, least.max(floor)), (point.x, most)], color.stroke_width(1)))
     });
     chart.draw_series(lines)?;

@@ -6,7 +6,7 @@ use crate::manual::{self, ah, cbc, gcm};
 use crate::packets::{self, LEFT, RIGHT};
 use casemate_crypto::Providers;
 use casemate_datapath::fragment::Fragments;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
+use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Datapath, Direction};
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256};
 use casemate_sa::{Instant, Limits, SaParams, Transform};
@@ -109,7 +109,7 @@ fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
     let mut pieces = Fragments::new(packet.data(), black_box(68), 1).ok()?;
     let mut piece = [0; 68];
     while let Some(len) = pieces.next(&mut piece) {
-        match reassembler.push(NOW, piece.get(..len)?) {
+        match reassembler.push(NOW, piece.get(..len)?, Sender::Known) {
             Reassembly::Whole(mut packet) => return packets::receive(datapath, &mut packet, NOW),
             Reassembly::Held => {}
             Reassembly::Dropped(_) => return None,

@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
 use casemate_datapath::fragment::Fragments;
-use casemate_datapath::reassembly::{Reassembler, Reassembly};
+use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{DropReason, Inbound};
 use casemate_datapath_tests::{Ends, Link, LinkSpec, Received, packets, suites};
 use casemate_sa::{DfPolicy, Limits, Mode, Transform};
@@ -82,7 +82,7 @@ fn cut_and_joined(wire: &[u8]) -> Option<Vec<u8>> {
     (pieces.len() > 1).then_some(())?;
     let mut reassembler = Reassembler::new(1, 4_096);
     let now = casemate_sa::Instant::from_secs(1);
-    pieces.iter().rev().find_map(|piece| match reassembler.push(now, piece) {
+    pieces.iter().rev().find_map(|piece| match reassembler.push(now, piece, Sender::Known) {
         Reassembly::Whole(packet) => Some(packet.data().to_vec()),
         Reassembly::Held | Reassembly::Dropped(_) => None,
     })

@@ -3,7 +3,9 @@
 use crate::Target;
 use casemate_app::ike::decode::{self, Decoder};
 use casemate_app::ike::keys::KeyTable;
+use casemate_crypto::{AeadAlg, AesBits, Provider, Providers, SecretBytes};
 use casemate_datapath_tests::NotRandom;
+use casemate_ike::{SkKey, SkSuite};
 use casemate_wire::ike::{ExchangeType, Flags, Fragment, Header, IkeSpi, PayloadType, Version, Writer};
 use std::str;
 
@@ -29,7 +31,7 @@ fn run(bytes: &[u8]) {
 }
 
 fn decoder() -> Decoder {
-    Decoder::new(KeyTable::parse(ROW.as_bytes()).expect("the row is right"))
+    Decoder::new(table())
 }
 
 /// Whatever comes, something can be said of it, on one line.
@@ -42,8 +44,7 @@ fn told(decoder: &mut Decoder, message: &[u8]) {
 /// A peer with the key seals what it likes.
 fn sealed(bytes: &[u8]) {
     let Some((&first, plaintext)) = bytes.split_first() else { return };
-    let table = KeyTable::parse(ROW.as_bytes()).expect("the row is right");
-    let key = &table.get(1, 2).expect("its SPIs").initiator;
+    let key = key();
     let header = Header {
         spi_i: IkeSpi(1),
         spi_r: IkeSpi(2),
@@ -67,16 +68,33 @@ fn sealed(bytes: &[u8]) {
     told(&mut Decoder::new(KeyTable::default()), message);
 }
 
+/// The initiator's key in [`ROW`].
+fn key() -> SkKey {
+    let suite = SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).expect("an ICV of GCM"));
+    let mut encr: Vec<u8> = (0..16).map(|digit| digit * 0x11).collect();
+    encr.extend([0x00, 0x11, 0x22, 0x33]);
+    let providers: [&dyn Provider; 1] = [&casemate_rustcrypto::RUSTCRYPTO];
+    SkKey::new(suite, &SecretBytes::new(&encr), &SecretBytes::new(&[]), &Providers(&providers))
+        .expect("a key")
+}
+
+fn table() -> KeyTable {
+    let table = KeyTable::parse(ROW.as_bytes());
+    assert!(table.problems().is_empty(), "the row is right");
+    table
+}
+
 fn keys(bytes: &[u8]) {
-    let Err(problems) = KeyTable::parse(bytes) else { return };
+    let table = KeyTable::parse(bytes);
+    let problems = table.problems();
     let lines = bytes.split(|byte| *byte == b'\n').count();
-    assert!(!problems.is_empty() && problems.is_sorted_by_key(|problem| problem.line));
+    assert!(problems.is_sorted_by_key(|problem| problem.line));
     assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line)));
     // No column of keys is repeated: nothing as long as one, in hexadecimal and without a space.
     let Ok(file) = str::from_utf8(bytes) else { return };
     let is_key = |word: &&str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words: Vec<&str> = file.split([',', '\n']).map(str::trim).filter(is_key).collect();
-    for problem in &problems {
+    for problem in problems {
         assert!(words.iter().all(|word| !problem.text.contains(word)), "a message shows a key");
     }
 }

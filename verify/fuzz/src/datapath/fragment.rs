@@ -5,7 +5,7 @@ use crate::Target;
 use crate::input::Input;
 use crate::script::Script;
 use casemate_datapath::fragment::{CannotFragment, Fragments};
-use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError};
+use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender};
 use casemate_datapath_tests::Ends;
 use casemate_sa::Instant;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, v6, version};
@@ -153,7 +153,7 @@ fn reassemble(packet: &[u8], mut pieces: Vec<Vec<u8>>, from: usize) {
     pieces.rotate_left(from);
     let mut reassembler = Reassembler::new(1, LONGEST);
     for (n, piece) in pieces.iter().enumerate() {
-        match reassembler.push(Instant::ZERO, piece) {
+        match reassembler.push(Instant::ZERO, piece, Sender::Known) {
             Reassembly::Held => assert!(n + 1 < count, "all fragments are there"),
             Reassembly::Whole(whole) => {
                 assert_eq!(n + 1, count);

@@ -131,7 +131,7 @@ fn quoted(spec: &LinkSpec) -> Quoted {
     let sa = spec.params(spec.layers.len() - 1, true);
     match (sa.encap, sa.transform.protocol()) {
         (Some(encap), _) => {
-            Quoted::UdpEsp { src_port: encap.src_port, dst_port: encap.dst_port, spi: Some(sa.spi) }
+            Quoted::UdpEsp { src_port: encap.src_port, dst_port: encap.dst_port, spi: sa.spi }
         }
         (None, Protocol::Esp) => Quoted::Esp(sa.spi),
         (None, Protocol::Ah) => Quoted::Ah(sa.spi),

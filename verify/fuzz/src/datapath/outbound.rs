@@ -5,7 +5,7 @@ use crate::Target;
 use crate::input::Input;
 use crate::script::Script;
 use casemate_datapath::fragment::{CannotFragment, Fragments};
-use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError};
+use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender};
 use casemate_datapath::{Consumed, DropReason, Inbound, Sealed};
 use casemate_datapath_tests::{Link, LinkSpec, Received, Sent};
 use casemate_sa::Mode;
@@ -43,6 +43,7 @@ fn run(bytes: &[u8]) {
         if shape & 2 != 0 {
             readdress(&mut packet, spec.ends.inner);
         }
+        clear_syn(&mut packet);
         offer(&spec, &mut link, &packet, shape & 4 != 0);
     }
 }
@@ -64,6 +65,20 @@ fn readdress(packet: &mut [u8], ends: (IpAddr, IpAddr)) {
             }
         }
         _ => {}
+    }
+}
+
+/// Makes any other segment of a TCP SYN, whose option would be changed on the way.
+fn clear_syn(packet: &mut [u8]) {
+    let at = match version(packet) {
+        Ok(IpVersion::V4) => Ipv4::parse(&*packet).ok().map(|ip| ip.header_len()),
+        Ok(IpVersion::V6) => ext::walk(packet).ok().map(|chain| chain.last.at),
+        Err(_) => None,
+    };
+    if FlowKey::parse(packet).is_ok_and(|flow| flow.proto() == Some(proto::TCP))
+        && let Some(flags) = at.and_then(|at| packet.get_mut(at + 13))
+    {
+        *flags &= !2;
     }
 }
 
@@ -112,7 +127,7 @@ fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
     let mut whole = None;
     for _ in 0..=MAX_FRAGMENTS {
         let Some(len) = fragments.next(&mut piece) else { break };
-        match reassembler.push(casemate_sa::Instant::ZERO, &piece[..len]) {
+        match reassembler.push(casemate_sa::Instant::ZERO, &piece[..len], Sender::Known) {
             Reassembly::Whole(packet) => whole = Some(packet.data().to_vec()),
             Reassembly::Held => {}
             // A host that sends so many extension headers must not expect them to be taken.

@@ -5,13 +5,14 @@ use crate::input::Input;
 use crate::script::Script;
 use casemate_datapath::ecn::Ecn;
 use casemate_datapath::reassembly::{
-    MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, TIMEOUT_V4, TIMEOUT_V6,
+    MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender, TIMEOUT_V4, TIMEOUT_V6,
 };
 use casemate_datapath::{HEAD_ROOM, TAIL_ROOM, ecn};
 use casemate_datapath_tests::{Ends, packets};
 use casemate_sa::Instant;
 use casemate_wire::ip::{Ipv4, Ipv6, proto};
 use core::time::Duration;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 pub(crate) const TARGET: Target = Target {
@@ -58,7 +59,7 @@ fn run(bytes: &[u8]) {
 /// Bytes that nobody made: no more than no panic, and no packet longer than allowed.
 fn push_raw(reassembler: &mut Reassembler, now: Instant, bytes: &[u8]) {
     for _ in 0..2 {
-        if let Reassembly::Whole(whole) = reassembler.push(now, bytes) {
+        if let Reassembly::Whole(whole) = reassembler.push(now, bytes, Sender::Stranger) {
             assert!(whole.len() <= MAX_BYTES);
         }
     }
@@ -164,7 +165,7 @@ enum Outcome {
 }
 
 fn push(reassembler: &mut Reassembler, now: Instant, piece: &Piece) -> Outcome {
-    match reassembler.push(now, &piece.fragment()) {
+    match reassembler.push(now, &piece.fragment(), Sender::Known) {
         Reassembly::Whole(packet) => {
             assert!(packet.head_room() >= HEAD_ROOM && packet.tail_room() >= TAIL_ROOM);
             Outcome::Whole(packet.data().to_vec())
@@ -183,6 +184,7 @@ struct Model {
 
 #[derive(Debug)]
 struct Datagram {
+    slot: usize,
     since: Instant,
     timeout: Duration,
     bytes: BTreeMap<usize, u8>,
@@ -205,6 +207,22 @@ impl Model {
         });
     }
 
+    /// The slot of a datagram; another gives way if there is none. All of one IP version are from one source.
+    fn slot_for(&mut self, key: (bool, u8)) -> usize {
+        if let Some(datagram) = self.datagrams.get(&key) {
+            return datagram.slot;
+        }
+        let free = (0..SLOTS).find(|slot| self.datagrams.values().all(|datagram| datagram.slot != *slot));
+        free.unwrap_or_else(|| {
+            let share = |is_v4: bool| self.datagrams.keys().filter(|key| key.0 == is_v4).count();
+            let weight = |(held, datagram): &(&(bool, u8), &Datagram)| {
+                (share(held.0), held.0 == key.0, Reverse(datagram.since), datagram.slot)
+            };
+            let victim = *self.datagrams.iter().max_by_key(weight).unwrap().0;
+            self.datagrams.remove(&victim).unwrap().slot
+        })
+    }
+
     fn push(&mut self, now: Instant, piece: &Piece) -> Outcome {
         if let Err(error) = sound(piece) {
             return Outcome::Dropped(error);
@@ -214,10 +232,9 @@ impl Model {
         }
         self.forget(now);
         let key = (piece.is_v4, piece.ident);
-        if !self.datagrams.contains_key(&key) && self.datagrams.len() == SLOTS {
-            return Outcome::Dropped(ReassemblyError::TooManyDatagrams);
-        }
+        let slot = self.slot_for(key);
         let datagram = self.datagrams.entry(key).or_insert_with(|| Datagram {
+            slot,
             since: now,
             timeout: piece.timeout(),
             bytes: BTreeMap::new(),

@@ -1,6 +1,8 @@
 //! Packets that nobody should believe.
 
 use crate::pair::{Pair, with_each};
+use crate::peer::protocol;
+use crate::services::echo_datagrams;
 use crate::specs::{Case, cases};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath_tests::{Ends, packets};
@@ -65,6 +67,27 @@ fn clear_text_that_should_be_protected_is_refused() {
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no echo");
         let drops = pair.lwip_drops();
         assert_eq!(drops, format!("dropped: unprotected {count}"), "{}", case.name());
+    });
+}
+
+/// Below IP, a frame with a VLAN tag hides its packet from the policies. It must not leave as it is.
+#[test]
+fn frames_with_a_vlan_tag_do_not_leave_in_clear() {
+    let cases =
+        vec![Case::esp(Ends::transport(4), Mode::Transport), Case::esp(Ends::tunnel(6, 6), Mode::Tunnel)];
+    with_each(cases, |case, pair| {
+        let (own, other) = pair.inner;
+        let server = pair.peer.udp(7);
+        // Both find each other first: what finds neighbours would get the tag too.
+        pair.job(&format!("udp {other} {own} 100"), |peer| echo_datagrams(peer, server));
+        pair.lwip.order("vlan 7").unwrap();
+        pair.seen.take();
+        pair.lwip.begin(&format!("udp {other} {own} 100"));
+        settle(pair);
+        let tagged = pair.seen.take().into_iter().filter(|frame| frame[12..14] == [0x81, 0]);
+        let clear =
+            tagged.filter(|frame| matches!(protocol(&frame[18..]), Some(kind) if kind != case.protocol));
+        assert_eq!(clear.count(), 0, "{}", case.name());
     });
 }
 

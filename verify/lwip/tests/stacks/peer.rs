@@ -133,7 +133,7 @@ impl Seen {
 }
 
 /// The protocol of an IP packet, if it is one and finds no neighbours.
-fn protocol(packet: &[u8]) -> Option<u8> {
+pub(crate) fn protocol(packet: &[u8]) -> Option<u8> {
     match ip::version(packet).ok()? {
         IpVersion::V4 => Some(Ipv4::parse(packet).ok()?.protocol()),
         IpVersion::V6 => {

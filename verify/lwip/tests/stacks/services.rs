@@ -18,7 +18,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
+pub(crate) fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
     let socket = peer.sockets.get_mut::<udp::Socket>(handle);
     while let Ok((data, meta)) = socket.recv() {
         let (data, mut back) = (data.to_vec(), udp::UdpMetadata::from(meta.endpoint));

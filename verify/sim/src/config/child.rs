@@ -26,6 +26,7 @@ pub(super) fn child(plan: &Plan, (own, peer): (usize, usize), at: usize, variant
         (true, true) => OnClose::Trap,
         (true, false) => OnClose::Restart,
     };
+    let again = style.close.unwrap_or(again);
     Child {
         name: format!("net{at}"),
         proposals: vec![proposal(style, own)],

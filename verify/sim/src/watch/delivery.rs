@@ -114,6 +114,23 @@ impl Ledger {
         }
     }
 
+    /// Never were more packets than this lost in a row, in one direction.
+    pub(crate) fn check_gaps(&self, most: usize) -> Checked {
+        for way in [0, 1] {
+            let mut lost = 0;
+            for Parcel { arrived, at, .. } in self.0.iter().filter(|parcel| parcel.from == way) {
+                lost = if *arrived { 0 } else { lost + 1 };
+                if lost > most {
+                    return violated(format!(
+                        "of node {way}, {lost} packets in a row are lost until {:.3} s",
+                        at.as_secs_f64()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// How many were offered, and how many arrived.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.0.len(), self.0.iter().filter(|parcel| parcel.arrived).count())

@@ -62,7 +62,7 @@ fn check_ike(node: &Node, ike: &IkeStatus, nodes: &[Node]) -> Checked {
         return violated(format!("IKE SA {spi_i} {spi_r} is at node {} only", node.index));
     };
     if mirror.suite != ike.suite || mirror.children.len() != ike.children.len() {
-        return violated(format!("two sides of one IKE SA differ: {ike:?} and {mirror:?}"));
+        return violated(format!("two sides of one IKE SA differ: {}", describe(nodes)));
     }
     Ok(())
 }

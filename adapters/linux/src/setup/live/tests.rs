@@ -2,6 +2,7 @@ use super::*;
 use crate::eventually::eventually;
 use crate::instance::Instance;
 use crate::netns::Netns;
+use crate::promises::Promise;
 use crate::setup::Wanted;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, PolicyTable, Template};
@@ -23,6 +24,15 @@ struct World {
 impl World {
     /// Starts with these policies.
     fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
+        Self::make((outbound, inbound), &[])
+    }
+
+    /// Starts without policies after a run that had these.
+    fn start_holding(held: &[Promise]) -> Self {
+        Self::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), held)
+    }
+
+    fn make((outbound, inbound): (PolicyTable, PolicyTable), held: &[Promise]) -> Self {
         let mut netlink = Netlink::open().unwrap();
         wait_until_gone(&mut netlink);
         let (out, inn): (Vec<_>, Vec<_>) = (outbound.iter().collect(), inbound.iter().collect());
@@ -34,13 +44,21 @@ impl World {
             inbound: &inn,
             encap_ports: &[500, 4500],
             peers: &[],
+            held,
             classifier: None,
         };
         let plan = Plan::new(&wanted, &mut netlink).unwrap();
-        let (mut journal, _) = Journal::open(&Instance::new(TUN).unwrap(), &mut netlink).unwrap();
+        let mut journal = Journal::open(&Instance::new(TUN).unwrap()).unwrap();
         let tun = plan.apply(&mut journal, &mut netlink, &mut |warning| panic!("{warning}")).unwrap();
         let live = Live::new(plan, &tun, journal, netlink).unwrap();
         Self { outbound, inbound, tun, live }
+    }
+
+    /// The orderly end; answers what the system was until then.
+    fn end(self) -> (Vec<String>, Vec<String>) {
+        let system = system();
+        self.live.close().unwrap();
+        system
     }
 
     /// One more Child SA, as long as it takes until the system has it.
@@ -261,13 +279,10 @@ fn whatever_comes_and_goes_the_system_is_as_after_a_fresh_start() {
         let (outbound, inbound) = world.copies();
         let listed: Vec<String> =
             outbound.iter().chain(inbound.iter()).map(|(_, policy)| policy.to_string()).collect();
-        let should = fresh.run(|| {
-            let _started = World::start(outbound, inbound);
-            system()
-        });
+        let should = fresh.run(|| World::start(outbound, inbound).end());
         assert_eq!(is, should.unwrap(), "round {round}: {listed:#?}");
     }
-    lived.run(|| drop(world)).unwrap();
+    lived.run(|| world.end()).unwrap();
     assert_eq!(lived.run(|| says("nft", &["list", "ruleset"])).unwrap(), "");
 }
 
@@ -288,13 +303,12 @@ fn two_that_overlap_or_are_equal_come_and_go_in_any_order() {
                 });
                 world.remove(Direction::Outbound, ids[first_to_go]);
                 world.live.settle().unwrap();
-                system()
+                world.end()
             });
             let should = fresh.run(|| {
                 let mut table = PolicyTable::new(10, 1);
                 table.insert(each[1 - first_to_go].clone()).unwrap();
-                let _started = World::start(table, PolicyTable::new(10, 2));
-                system()
+                World::start(table, PolicyTable::new(10, 2)).end()
             });
             let (filter, routes) = is.unwrap();
             assert_eq!(routes.len(), 1, "{routes:?}");
@@ -314,33 +328,32 @@ fn a_filter_that_somebody_removed_is_put_up_again_with_the_next_change() {
         says("nft", &["flush", "ruleset"]);
         world.add(Direction::Outbound, child(2));
         world.live.settle().unwrap();
-        system()
+        world.end()
     });
     let should = fresh.run(|| {
         let mut table = PolicyTable::new(10, 1);
         for n in [1, 2] {
             table.insert(child(n)).unwrap();
         }
-        let _started = World::start(table, PolicyTable::new(10, 2));
-        system()
+        World::start(table, PolicyTable::new(10, 2)).end()
     });
     assert_eq!(is.unwrap(), should.unwrap());
 }
 
 #[test]
-fn what_a_crash_leaves_is_cleaned_up_by_the_next_start() {
+fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
     let Some([netns, _]) = namespaces() else { return };
+    let clean = || (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
     netns
         .run(|| {
-            let before =
-                (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
+            let before = clean();
             let mut world = World::empty();
             for policy in universe() {
                 world.add(Direction::Outbound, policy);
             }
             world.add(Direction::Outbound, policy("0.0.0.0/0", "10.77.0.0/16", Action::Bypass, 7));
             world.live.settle().unwrap();
-            let World { live, tun, .. } = world;
+            let World { live, tun, outbound, .. } = world;
             let Live { journal, .. } = live;
             journal.abandon();
             drop(tun);
@@ -351,15 +364,81 @@ fn what_a_crash_leaves_is_cleaned_up_by_the_next_start() {
             assert_eq!(left.trim_end(), "throw 10.77.0.0/16 proto static");
             assert!(says("nft", &["list", "ruleset"]).contains("casemate_tun5"), "the filter stays");
             let instance = Instance::new(TUN).unwrap();
-            let open = || Journal::open(&instance, &mut netlink).ok();
-            let (_journal, undone) = eventually("the lock of the dead instance goes", open);
-            assert_eq!(undone.len(), 4, "routes, filter and two rules: {undone:?}");
-            let after =
-                (says("nft", &["list", "ruleset"]), says("ip", &["rule"]), says("ip", &["-6", "rule"]));
-            assert_eq!(after, before);
-            assert_eq!(says("ip", &["route", "show", "table", "all"]).matches("10.77").count(), 0);
+            let mut journal =
+                eventually("the lock of the dead instance goes", || Journal::open(&instance).ok());
+            assert!(journal.is_adopted());
+            assert_eq!(Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), NUMBERS);
+            let inside = outbound.iter().filter(|(_, policy)| policy.action != Action::Bypass);
+            let selectors: BTreeSet<String> = inside.map(|(_, policy)| policy.selector.to_string()).collect();
+            assert_eq!(journal.former_promises().unwrap().len(), selectors.len());
+            drop(journal);
+            // Without the filter nothing is held: the kernel says that it is not there.
+            let saved = says("nft", &["list", "table", "inet", "casemate_tun5"]);
+            says("nft", &["delete", "table", "inet", "casemate_tun5"]);
+            let journal = Journal::open(&instance).unwrap();
+            assert_eq!(journal.former_promises().unwrap(), []);
+            drop(journal);
+            let file = casemate_scratch::Scratch::new("saved-guard");
+            std::fs::write(file.file("nft"), saved).unwrap();
+            says("nft", &["-f", &file.file("nft").display().to_string()]);
+            let (filter, routes) = World::start(PolicyTable::new(10, 1), PolicyTable::new(10, 2)).end();
+            assert_eq!(routes, [""; 0], "no way past the table is left");
+            assert!(!filter.concat().contains("10.9.0.0"), "{filter:?}");
+            assert_eq!(clean(), before);
         })
         .unwrap();
+}
+
+#[test]
+fn what_was_protected_is_held_until_an_sa_is_up_or_nobody_wants_it() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let held: Vec<_> = [1, 2, 3]
+                .map(|n| policy("10.9.0.0/16", &format!("10.0.{n}.0/24"), protect(), 10).selector)
+                .map(|selector| (Direction::Outbound, selector))
+                .into();
+            let holds = |n: u8| {
+                let (filter, _) = system();
+                filter.concat().contains(&format!("10.9.0.0 . 10.0.{n}.0"))
+            };
+            let mut world = World::start_holding(&held);
+            assert!(holds(1) && holds(2) && holds(3));
+            let id = world.add(Direction::Outbound, policy("10.9.0.0/16", "10.0.1.0/24", protect(), 10));
+            world.live.settle().unwrap();
+            assert!(holds(1) && holds(2) && holds(3));
+            world.remove(Direction::Outbound, id);
+            world.live.settle().unwrap();
+            assert!(!holds(1), "its SA was up, and has gone in good order");
+            world.live.scheme.hold_only(|promise| if *promise == held[1] { vec![] } else { vec![*promise] });
+            world.live.behind = true;
+            world.live.settle().unwrap();
+            assert!(!holds(2) && holds(3));
+            world.end();
+        })
+        .unwrap();
+}
+
+#[test]
+fn instances_that_start_together_get_numbers_of_their_own() {
+    let Some([netns, _]) = namespaces() else { return };
+    let claim = |tun: &str| {
+        netns
+            .run(|| {
+                let (instance, mut netlink) = (Instance::new(tun).unwrap(), Netlink::open().unwrap());
+                let mut journal = Journal::open(&instance).unwrap();
+                (Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), journal)
+            })
+            .unwrap()
+    };
+    let claims = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6).map(|n| scope.spawn(move || claim(&format!("tun{n}")))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let tables: BTreeSet<u32> = claims.iter().map(|(numbers, _)| numbers.table).collect();
+    assert_eq!(tables.len(), claims.len(), "{claims:?}");
+    // None has set anything up, so nothing is left.
+    netns.run(|| drop(claims)).unwrap();
 }
 
 #[test]
@@ -376,8 +455,8 @@ fn with_two_thousand_child_sas_one_more_takes_as_long_as_with_few() {
         (with_few, crowded.run(|| many.one_more(1_700 + n)).unwrap())
     };
     let (with_few, with_many): (Vec<Duration>, Vec<Duration>) = (0..300).map(turn).unzip();
-    quiet.run(|| drop(few)).unwrap();
-    crowded.run(|| drop(many)).unwrap();
+    quiet.run(|| few.live.close().unwrap()).unwrap();
+    crowded.run(|| many.live.close().unwrap()).unwrap();
     let median = |mut times: Vec<Duration>| {
         times.sort_unstable();
         times[times.len() / 2]

@@ -170,7 +170,7 @@ fn host2host_transport() {
     assert_eq!((child.replay_window, child.tfc_pad_to, child.outer.ecn), (128, 128, false));
     assert_eq!((child.outer.dscp, child.outer.df), (DscpPolicy::Set(0), DfPolicy::Clear));
     let (own, peer) = (&config.own_signatures[0].signatures, &config.peer_conditions[0].signatures);
-    assert_eq!((own.least_ecdsa_bits, own.chain.len()), (Some(384), 3));
+    assert_eq!((own.keys.and_then(|keys| keys.ecdsa), own.ike.len()), (Some(384), 3));
     assert_eq!((&peer.ike[..], &peer.chain[..]), (&[SignatureAlg::Ecdsa(HashAlg::Sha384)][..], &[][..]));
 }
 
@@ -226,7 +226,9 @@ fn code_points_of_a_child_are_a_set() {
 #[test]
 fn where_urgent_packets_overtake_others_the_window_holds_them() {
     let with = |window: &str, scheduler: &str| {
-        ok(&format!("connections {{ a {{ children {{ c {{\n{window}\n}} }} }} }}\n{scheduler}"))
+        ok(&format!(
+            "connections {{ a {{ children {{ c {{\n{window}\n}} }}\n remote {{\n auth = psk\n }} }} }}\n{scheduler}"
+        ))
     };
     let on = "scheduler {\n}";
     for (window, scheduler, wanted) in [

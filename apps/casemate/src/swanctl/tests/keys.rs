@@ -2,6 +2,7 @@
 
 use super::super::{child, connection, pool, round, scheduler, schema::Rule, schema::Schema, secret};
 use super::{ok, only, parse, wrong};
+use casemate_ike::config::RemoteMethod;
 
 /// Sections by what stands around their keys, and a few keys that make them right.
 pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 12] = [
@@ -184,4 +185,29 @@ fn secrets_are_never_shown() {
         ok("secrets { ike {\n secret = MYSECRET\n }\n rsa {\n file = a\n secret = MYSECRET\n } }")
     );
     assert!(!shown.contains("MYSECRET") && shown.contains("8 bytes"));
+}
+
+/// A peer that may prove itself with anything is an oversight more often than not.
+#[test]
+fn a_peer_without_auth_is_warned_of() {
+    let warnings = |remote: &str| {
+        let config = ok(&format!("connections {{\n c {{\n  {remote}\n }}\n}}\n"));
+        let [connection] = &config.connections[..] else { panic!() };
+        let any = matches!(connection.remote.method, RemoteMethod::Any(_));
+        (any, config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    for (remote, why) in [
+        ("", "connections.c: there is no section `remote`"),
+        ("remote { }", "connections.c.remote: there is no `auth`"),
+        ("remote { id = sun.example.org }", "connections.c.remote: there is no `auth`"),
+        ("remote { revocation = strict }", "connections.c.remote: there is no `auth`"),
+    ] {
+        let (any, told) = warnings(remote);
+        assert!(any && told.len() == 1 && told[0].contains(why), "{remote}: {told:?}");
+        assert!(told[0].contains("any pre-shared key and any trusted certificate"), "{told:?}");
+    }
+    for remote in ["remote { auth = psk }", "remote { auth = pubkey }", "remote { ca_id = \"C=CH, CN=ca\" }"]
+    {
+        assert_eq!(warnings(remote), (false, vec![]), "{remote}");
+    }
 }

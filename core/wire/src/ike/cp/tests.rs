@@ -6,12 +6,35 @@ fn parse(kind: u16, value: &[u8]) -> Result<(), Fault> {
     let [a, b] = kind.to_be_bytes();
     let [c, d] = u16::try_from(value.len()).unwrap().to_be_bytes();
     let body = [&[1, 0xff, 0xff, 0xff, a, b, c, d], value].concat();
+    // A netmask needs an address.
+    let address: &[u8] = if kind & 0x7fff == 2 { &[0, 1, 0, 0] } else { &[] };
+    let body = [body.as_slice(), address].concat();
     let cp = Cp::parse(&body)?;
-    assert_eq!(
-        cp.attributes().collect::<Vec<_>>(),
-        [CpAttribute { kind: CfgAttribute(kind & 0x7fff), value }]
-    );
+    assert_eq!(cp.attributes().next(), Some(CpAttribute { kind: CfgAttribute(kind & 0x7fff), value }));
+    assert_eq!(cp.attributes().count(), 1 + address.len() / 4);
     Ok(())
+}
+
+#[test]
+fn a_netmask_is_there_once_and_with_an_address() {
+    let parse = |kinds: &[u8]| {
+        let attributes: Vec<u8> = kinds.iter().flat_map(|kind| [0, *kind, 0, 0]).collect();
+        Cp::parse(&[&[1, 0, 0, 0], attributes.as_slice()].concat()).map(|cp| cp.attributes().count())
+    };
+    assert_eq!(parse(&[1, 2]), Ok(2));
+    assert_eq!(parse(&[2, 1, 1, 3, 3, 8, 8]), Ok(7));
+    for alone in [&[2][..], &[2, 3], &[8, 2, 10]] {
+        assert_eq!(parse(alone), Err(Fault::CfgNetmaskAlone {}), "{alone:?}");
+    }
+    // RFC 7296 section 3.15.1: not "multi-valued".
+    for (kind, attribute) in [
+        (2, CfgAttribute::INTERNAL_IP4_NETMASK),
+        (7, CfgAttribute::APPLICATION_VERSION),
+        (14, CfgAttribute::SUPPORTED_ATTRIBUTES),
+    ] {
+        assert_eq!(parse(&[1, kind, 3, kind]), Err(Fault::CfgTwice { at: 16, attribute }));
+        assert_eq!(parse(&[1, kind, 3]), Ok(3));
+    }
 }
 
 #[test]

@@ -99,6 +99,16 @@ fn an_encrypted_payload_names_the_first_inside() {
 }
 
 #[test]
+fn ike_sa_init_has_no_encrypted_payload() {
+    for kind in [46, 53] {
+        let mut bytes = message(&[(43, false, &[]), (kind, false, &[0, 1, 0, 1, 0])]);
+        assert_eq!(fault(&bytes), None);
+        bytes[18] = ExchangeType::IKE_SA_INIT.0;
+        assert_eq!(fault(&bytes), Some(Fault::EncryptedInInit { at: 32, payload: PayloadType(kind) }));
+    }
+}
+
+#[test]
 fn an_encrypted_payload_holds_no_other() {
     for kind in [46, 53] {
         let nested = Fault::EncryptedNested { at: 4, payload: PayloadType(kind) };

@@ -20,7 +20,7 @@ pub(super) fn header(exchange: ExchangeType) -> Header {
     }
 }
 
-/// A message of `payloads` behind each other: type, critical, body.
+/// A message of IKE_AUTH with `payloads` behind each other: type, critical, body.
 pub(super) fn message(payloads: &[(u8, bool, &[u8])]) -> std::vec::Vec<u8> {
     let mut bytes = std::vec![0; HEADER_LEN];
     let mut next = payloads.iter().map(|payload| payload.0).skip(1);
@@ -31,7 +31,7 @@ pub(super) fn message(payloads: &[(u8, bool, &[u8])]) -> std::vec::Vec<u8> {
     }
     let length = u32::try_from(bytes.len()).unwrap();
     let next_payload = PayloadType(payloads.first().map_or(0, |payload| payload.0));
-    let header = Header { length, next_payload, ..header(ExchangeType::IKE_SA_INIT) };
+    let header = Header { length, next_payload, ..header(ExchangeType::IKE_AUTH) };
     header.emit(bytes.first_chunk_mut().unwrap());
     bytes
 }

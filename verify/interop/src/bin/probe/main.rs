@@ -14,6 +14,7 @@
 //!     probe rate SRC DST SECONDS  fetch it all the time over four connections, say how often in a second
 //!     probe discard SRC DST BYTES   send bytes over TCP to a device's discard service
 //!     probe burst SRC DST COUNT   send datagrams that nobody wants, as fast as they go
+//!     probe gather ADDR COUNT     receive those datagrams, say how many came
 //! ```
 //! SIZE is a number of bytes or a range such as 1-100.
 
@@ -22,6 +23,7 @@ mod discard;
 mod echo;
 mod encap;
 mod flow;
+mod gather;
 mod half_open;
 mod page;
 mod ping;
@@ -67,6 +69,7 @@ fn exchange(words: &[&str]) -> Result<String> {
             half_open::flood(address(from)?, address(to)?, request, [number(count)?, number(addresses)?])
         }
         ["burst", from, to, count] => burst::send(address(from)?, address(to)?, number(count)?),
+        ["gather", at, count] => gather::receive(address(at)?, number(count)?),
         ["tcp", from, to, bytes] => echo::exchange(address(from)?, address(to)?, number(bytes)?),
         ["site", from, to, times] => page::visit(address(from)?, address(to)?, number(times)?),
         ["page", from, to, times] => page::fetch(address(from)?, address(to)?, number(times)?),

@@ -228,17 +228,24 @@ impl Arena {
     }
 
     /// Leaves half-open IKE SAs with the responder, as many as make it ask for cookies: the last request that was seen is
-    /// sent again from the router, each time with another SPI.
+    /// sent again from the addresses of the router, each time with another SPI.
     pub(crate) fn leave_half_open(&mut self) -> Result<()> {
         let responder = self.plan.responder();
         let count = self.peer(responder).cookie_threshold().to_string();
         let wire = self.wire()?;
         let request = wire.last_request().ok_or_else(|| Error::new("no request of IKE_SA_INIT was seen"))?;
         let bytes: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (from, to) = (responder.router(Family::V4), responder.wire(Family::V4));
-        let output =
-            run(self.path.middle(), PROBE_LIMIT, &self.probe, &["half-open", &from, &to, &bytes, &count])?;
-        if output.status == 0 { Ok(()) } else { Err(Error::new(output.stdout)) }
+        let to = responder.wire(Family::V4);
+        // Casemate asks for cookies from half of the quota of one source on, so two sources share the number.
+        for side in Side::BOTH {
+            let from = side.router(Family::V4);
+            let arguments = ["half-open", &from, &to, &bytes, &count];
+            let output = run(self.path.middle(), PROBE_LIMIT, &self.probe, &arguments)?;
+            if output.status != 0 {
+                return Err(Error::new(output.stdout));
+            }
+        }
+        Ok(())
     }
 
     /// What the kernels say of their SAs that have ESP and AH.

@@ -27,9 +27,22 @@ impl Conf {
         }
     }
 
-    /// Puts a whole section below this one.
-    pub(crate) fn put(&mut self, name: &str, section: Self) {
-        self.sections.insert(name.into(), section);
+    /// A copy of the section that `path` names; empty if there is none.
+    pub(crate) fn section(&self, path: &str) -> Self {
+        let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let section = self.sections.get(name);
+        match rest {
+            Some(rest) => section.map_or_else(Self::default, |section| section.section(rest)),
+            None => section.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Puts a whole section where `path` says, instead of what may be there.
+    pub(crate) fn put(&mut self, path: &str, section: Self) {
+        match path.split_once('.') {
+            Some((name, rest)) => self.sections.entry(name.into()).or_default().put(rest, section),
+            None => drop(self.sections.insert(path.into(), section)),
+        }
     }
 
     /// Removes the setting, or the section with all that it holds, that `path` names.

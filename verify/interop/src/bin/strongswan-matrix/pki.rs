@@ -42,7 +42,12 @@ const ED25519: &[&str] = &["--type", "ed25519"];
 const CA: &[&str] = &["--ca"];
 const PAST: &[&str] = &["--not-before", "01.01.20 00:00:00", "--not-after", "01.01.21 00:00:00"];
 
+/// Those of which the subject is [`utf8_subject`], in UTF8Strings.
+const UTF8: [&str; 2] = ["ca-utf8", "utf8"];
+
 const TEMPLATES: &[Template] = &[
+    template("ca-utf8", P384, None, CA),
+    template("utf8", P256, Some("ca-utf8"), &[]),
     template("ca-rsa", RSA_2048, None, CA),
     template("ca-ecdsa", P384, None, CA),
     template("ca-ed25519", ED25519, None, CA),
@@ -73,6 +78,26 @@ const fn template(
 /// The file name of a side's certificate and of its key.
 pub(crate) fn file_of(name: &str, side: Side) -> String {
     format!("{name}-{}.pem", side.name())
+}
+
+/// The subject of the certificate in this file, of those whose subject is in UTF8Strings: the same text makes PrintableStrings elsewhere.
+pub(crate) fn utf8_subject(file: &str) -> String {
+    format!("C=CH, O=Casemate Test, CN={file}")
+}
+
+/// That subject as DER, the way `pki` takes bytes.
+fn utf8_dn(file: &str) -> String {
+    let element = |tag: u8, content: &[u8]| {
+        let len = u8::try_from(content.len()).ok().filter(|len| *len < 0x80).unwrap_or_default();
+        [&[tag, len], content].concat()
+    };
+    let part = |last: u8, tag: u8, value: &str| {
+        let attribute = [element(6, &[0x55, 4, last]), element(tag, value.as_bytes())].concat();
+        element(0x31, &element(0x30, &attribute))
+    };
+    let parts = [part(6, 0x13, "CH"), part(10, 0x0C, "Casemate Test"), part(3, 0x0C, file)].concat();
+    let digits: String = element(0x30, &parts).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("asn1dn:#{digits}")
 }
 
 /// The files made so far.
@@ -146,7 +171,8 @@ impl Pki {
             .ok_or_else(|| Error::new(format!("no certificate is called `{name}`")))?;
         let key = self.key(&file);
         self.pki(&[&["--gen"], template.key].concat(), &key)?;
-        let (key, subject) = (key.display().to_string(), format!("CN={file}"));
+        let subject = if UTF8.contains(&name) { utf8_dn(&file) } else { format!("CN={file}") };
+        let key = key.display().to_string();
         let mut arguments = vec!["--type", "priv", "--in", &key, "--dn", &subject];
         arguments.extend(template.extra);
         if let Some(side) = side {

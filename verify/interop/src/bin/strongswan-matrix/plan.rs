@@ -128,6 +128,11 @@ impl Plan {
         self.side_mut(side).conf.remove(path);
     }
 
+    /// Puts a whole section of `swanctl.conf` on one side.
+    pub(crate) fn put(&mut self, side: Side, path: &str, section: Conf) {
+        self.side_mut(side).conf.put(path, section);
+    }
+
     /// Sets a path on both sides.
     pub(crate) fn both(&mut self, path: &str, value: &str) {
         Side::BOTH.into_iter().for_each(|side| self.on(side, path, value));

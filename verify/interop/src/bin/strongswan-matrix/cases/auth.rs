@@ -35,6 +35,7 @@ const SIGNATURES: &[Signature] = &[
     signature("rsa3072-pkcs1", "rsa3072", "ca-rsa", "rsa-sha512", "RSA_EMSA_PKCS1_SHA2_512"),
     signature("rsa2048-pss", "rsa2048", "ca-rsa", "rsa/pss-sha256", "RSA_EMSA_PSS_SHA2_256"),
     signature("rsa3072-pss", "rsa3072", "ca-rsa", "rsa/pss-sha512", "RSA_EMSA_PSS_SHA2_512"),
+    signature("rsa-any-pss", "rsa2048", "ca-rsa", "rsa", "RSA_EMSA_PSS_SHA2_256"),
     signature("ecdsa256", "ecdsa256", "ca-ecdsa", "ecdsa-sha256", "ECDSA_WITH_SHA256"),
     signature("ecdsa384", "ecdsa384", "ca-ecdsa", "ecdsa-sha384", "ECDSA_WITH_SHA384"),
     signature("ecdsa521", "ecdsa521", "ca-ecdsa", "ecdsa-sha512", "ECDSA_WITH_SHA512"),
@@ -121,6 +122,13 @@ fn refusals(cases: &mut Vec<Case>, initiator: Side, liar: Side) {
     let mut plan = certified(initiator, of(liar, "rsa2048", "ecdsa256"), "ca-ecdsa");
     plan.credential(liar, Credential::Authority("ca-rsa"));
     push("authority", plan, "no issuer certificate found");
+    // The authority signs with SHA-384; the other one has a key of 2048 bits.
+    let mut plan = certified(initiator, ["ecdsa256"; 2], "ca-ecdsa");
+    plan.connection_of(liar.other(), "remote.auth", "pubkey-sha512-sha256");
+    push("chain-signature", plan, "X.509 signature scheme ECDSA_WITH_SHA384_DER not acceptable");
+    let mut plan = certified(initiator, ["rsa3072"; 2], "ca-rsa");
+    plan.connection_of(liar.other(), "remote.auth", "rsa-3072");
+    push("chain-key", plan, "RSA-2048 signatures not acceptable");
     // The intermediate certificate is neither sent nor known.
     let plan = certified(initiator, of(liar, "chain", "ecdsa256"), "ca-ecdsa");
     push("chain-with-a-gap", plan, "no issuer certificate found");

@@ -13,6 +13,7 @@ mod nat;
 mod negotiation;
 mod proposals;
 mod rekey;
+mod select;
 
 use crate::arena::Arena;
 use crate::options::matches;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<Case> {
             negotiation::add,
             proposals::add,
             rekey::add,
+            select::add,
         ] {
             add(&mut cases, initiator);
         }

@@ -1,0 +1,281 @@
+//! A gateway with a host behind it, a peer, and an attacker on the cable between the gateways who sends what
+//! packets it likes.
+
+use super::lab::{Host, Lab, Side, WIRE};
+use casemate_linux::Error;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::netns::{Inject, Netns};
+use casemate_wire::checksum::{Sum, pseudo_v6};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ESP: u8 = 50;
+pub(crate) const AH: u8 = 51;
+const FRAGMENT: u8 = 44;
+const LAN: &str = "lan0";
+
+/// The hosts.
+pub(crate) struct Site {
+    pub(crate) lab: Lab,
+    /// Behind the right gateway.
+    pub(crate) lan: Netns,
+    /// The right gateway's address on the cable, as Ethernet has it.
+    mac: [u8; 6],
+}
+
+/// Where the packets of an attack go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// The gateway itself.
+    Gateway,
+    /// A protected address behind it.
+    Lan,
+    /// An address behind it that no policy names.
+    Open,
+}
+
+impl To {
+    pub(crate) fn addr(self, v4: bool) -> IpAddr {
+        match (self, v4) {
+            (Self::Gateway, _) => Side::Right.inner(v4),
+            (Self::Lan, true) => [10, 2, 5, 2].into(),
+            (Self::Lan, false) => [0xfd02, 0, 0, 5, 0, 0, 0, 2].into(),
+            (Self::Open, true) => [172, 16, 5, 2].into(),
+            (Self::Open, false) => [0xfdee, 0, 0, 5, 0, 0, 0, 2].into(),
+        }
+    }
+}
+
+impl Site {
+    /// Builds it; `None`, saying so, where network namespaces are not permitted.
+    pub(crate) fn build(test: &str) -> Option<Self> {
+        let lab = Lab::build(test)?;
+        let lan = Netns::new().unwrap();
+        lab.right.run(|| Netlink::open()?.add_veth(LAN, LAN, lan.as_fd())).unwrap();
+        lab.right
+            .run(|| settle(&["10.2.5.1/24", "fd02:0:0:5::1/64", "172.16.5.1/24", "fdee:0:0:5::1/64"]))
+            .unwrap();
+        lan.run(|| settle(&["10.2.5.2/24", "fd02:0:0:5::2/64", "172.16.5.2/24", "fdee:0:0:5::2/64"]))
+            .unwrap()
+            .unwrap();
+        let write = |name: &str, value: &str| std::fs::write(format!("/proc/sys/net/{name}"), value);
+        let forward = || {
+            write("ipv4/ip_forward", "1")?;
+            write("ipv6/conf/all/forwarding", "1")?;
+            // Without the guard the attacker's packets arrive.
+            write("ipv4/conf/all/rp_filter", "0")?;
+            write(&format!("ipv4/conf/{WIRE}/rp_filter"), "0")
+        };
+        lab.right.run(forward).unwrap();
+        for (family, via) in [("-4", "10.2.5.1"), ("-6", "fd02:0:0:5::1")] {
+            ip(&lan, &[family, "route", "add", "default", "via", via]);
+        }
+        for (family, dst, via) in [("-4", "172.16.5.0/24", true), ("-6", "fdee:0:0:5::/64", false)] {
+            let via = Side::Right.outer(via).to_string();
+            lab.left.says("ip", &[family, "route", "add", dst, "via", &via]);
+        }
+        let link = lab.right.says("ip", &["-o", "link", "show", WIRE]);
+        let text = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
+        let mut mac = [0; 6];
+        for (byte, digits) in mac.iter_mut().zip(text.split(':')) {
+            *byte = u8::from_str_radix(digits, 16).unwrap();
+        }
+        Some(Self { lab, lan, mac })
+    }
+
+    /// Sends packets from the cable, as nobody's.
+    pub(crate) fn attack(&self, packets: &[Vec<u8>]) {
+        let open = || Inject::open(Netlink::open()?.link(WIRE)?.index);
+        let inject = self.lab.left.run(open).unwrap();
+        for packet in packets {
+            let ethertype = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
+            let frame = [&self.mac[..], &[2, 0, 0, 0, 0, 9], &ethertype, packet].concat();
+            inject.send(&frame).unwrap();
+        }
+    }
+
+    /// Sends packets from the left gateway's own stack, and so through the tunnel where there is one.
+    pub(crate) fn send_from_left(&self, packets: &[Vec<u8>]) {
+        for packet in packets {
+            let v4 = packet[0] >> 4 == 4;
+            let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+            let open = || Socket::new(domain, Type::RAW, Some(Protocol::from(255)));
+            let socket = self.lab.left.run(open).unwrap();
+            if v4 { socket.set_header_included_v4(true) } else { socket.set_header_included_v6(true) }
+                .unwrap();
+            let dst: IpAddr = match v4 {
+                true => Ipv4Addr::from(*packet[16..].first_chunk::<4>().unwrap()).into(),
+                false => Ipv6Addr::from(*packet[24..].first_chunk::<16>().unwrap()).into(),
+            };
+            socket.send_to(packet, &SockAddr::from(SocketAddr::new(dst, 0))).unwrap();
+        }
+    }
+
+    /// Something done on the host that packets go to.
+    pub(crate) fn on<T: Send>(&self, to: To, work: impl FnOnce() -> T + Send) -> T {
+        match to {
+            To::Gateway => self.lab.right.netns.run(work).unwrap(),
+            To::Lan | To::Open => self.lan.run(work).unwrap(),
+        }
+    }
+
+    /// A UDP socket there.
+    pub(crate) fn receiver(&self, to: To, v4: bool, port: u16) -> UdpSocket {
+        let socket = self.on(to, || UdpSocket::bind((to.addr(v4), port))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+    }
+
+    /// A raw socket there.
+    pub(crate) fn raw_receiver(&self, to: To, v4: bool, protocol: u8) -> Socket {
+        let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+        let open = || Socket::new(domain, Type::RAW, Some(Protocol::from(i32::from(protocol))));
+        let socket = self.on(to, open).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    /// What arrives before the datagram `last`, which is sent through the tunnel now.
+    pub(crate) fn arrives_before(&self, socket: &UdpSocket, v4: bool, last: &[u8]) -> Vec<Vec<u8>> {
+        let dst = socket.local_addr().unwrap();
+        let datagram = udp((Side::Left.inner(v4), dst.ip()), (1, dst.port()), last);
+        self.send_from_left(&[packet((Side::Left.inner(v4), dst.ip()), UDP, &datagram)]);
+        let mut arrived = Vec::new();
+        let mut buffer = [0; 65_536];
+        loop {
+            let len = socket.recv(&mut buffer).unwrap();
+            if buffer[..len] == *last {
+                return arrived;
+            }
+            arrived.push(buffer[..len].to_vec());
+        }
+    }
+}
+
+/// How many packets wait in a raw socket.
+pub(crate) fn count(mut socket: &Socket) -> usize {
+    let mut buffer = [0; 65_536];
+    std::iter::from_fn(|| socket.read(&mut buffer).ok()).count()
+}
+
+fn settle(addrs: &[&str]) -> Result<(), Error> {
+    let mut netlink = Netlink::open()?;
+    let index = netlink.link(LAN)?.index;
+    netlink.set_up(index, 1500)?;
+    for addr in addrs {
+        let (addr, len) = addr.split_once('/').unwrap();
+        netlink.add_address(index, addr.parse().unwrap(), len.parse().unwrap())?;
+    }
+    Ok(())
+}
+
+fn ip(netns: &Netns, args: &[&str]) {
+    let mut command = Command::new("ip");
+    command.args(args).stdin(Stdio::null());
+    assert!(netns.spawn(&mut command).unwrap().wait().unwrap().success(), "ip {args:?}");
+}
+
+/// A UDP datagram between these ports.
+pub(crate) fn udp(ends: (IpAddr, IpAddr), ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() + 8) as u16;
+    let mut datagram = [ports.0, ports.1, len, 0].map(u16::to_be_bytes).concat();
+    datagram.extend(payload);
+    if let (IpAddr::V6(src), IpAddr::V6(dst)) = ends {
+        let sum = pseudo_v6(src, dst, UDP, len.into()).combine(Sum::of(&datagram)).finish();
+        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+    }
+    datagram
+}
+
+/// A whole packet.
+pub(crate) fn packet(ends: (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Vec<u8> {
+    match ends {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => v4((src, dst), protocol, (0, 0), payload),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => v6((src, dst), protocol, payload),
+        _ => unreachable!(),
+    }
+}
+
+/// The packet in two fragments, cut after `at` bytes of its payload.
+pub(crate) fn fragments(
+    ends: (IpAddr, IpAddr),
+    protocol: u8,
+    payload: &[u8],
+    at: usize,
+    ident: u16,
+) -> [Vec<u8>; 2] {
+    let (first, later) = payload.split_at(at);
+    let offset = (at / 8) as u16;
+    match ends {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => [
+            v4((src, dst), protocol, (ident, 0x2000), first),
+            v4((src, dst), protocol, (ident, offset), later),
+        ],
+        (IpAddr::V6(src), IpAddr::V6(dst)) => [(first, 1), (later, offset << 3)].map(|(part, field)| {
+            let mut body = vec![protocol, 0];
+            body.extend(field.to_be_bytes());
+            body.extend(u32::from(ident).to_be_bytes());
+            body.extend(part);
+            v6((src, dst), FRAGMENT, &body)
+        }),
+        _ => unreachable!(),
+    }
+}
+
+fn v4(ends: (Ipv4Addr, Ipv4Addr), protocol: u8, (ident, fragment): (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() + 20) as u16;
+    let mut header = vec![0x45, 0];
+    [len, ident.max(1), fragment].iter().for_each(|word| header.extend(word.to_be_bytes()));
+    header.extend([64, protocol, 0, 0]);
+    header.extend(ends.0.octets());
+    header.extend(ends.1.octets());
+    let sum = Sum::of(&header).finish().to_be_bytes();
+    header[10..12].copy_from_slice(&sum);
+    header.extend(payload);
+    header
+}
+
+fn v6(ends: (Ipv6Addr, Ipv6Addr), next_header: u8, payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0];
+    header.extend((payload.len() as u16).to_be_bytes());
+    header.extend([next_header, 64]);
+    header.extend(ends.0.octets());
+    header.extend(ends.1.octets());
+    header.extend(payload);
+    header
+}
+
+/// The lines of ip-xfrm(8) for a tunnel between the gateways: all of it, and only one port of UDP.
+pub(crate) fn tunnel(host: &Host, what: &str) -> String {
+    let (left, right) = (Side::Left.outer(true), Side::Right.outer(true));
+    let mut text = String::new();
+    for v4 in [true, false] {
+        let ways = [(left, right, 1), (right, left, 2)];
+        for (src, dst, spi) in ways {
+            let spi = spi + 2 * u32::from(v4);
+            let key = format!("{spi:02x}").repeat(36);
+            let (from, to) = nets(v4, src == left);
+            text += &format!(
+                "xfrm state add src {src} dst {dst} proto esp spi {spi:#x}000 mode tunnel reqid {} replay-window 64 \
+                 sel src {from} dst {to} flag esn aead 'rfc7539esp(chacha20,poly1305)' 0x{key} 128\n",
+                u32::from(v4) + 1
+            );
+            let dir = if (src == left) == (host.side == Side::Left) { "out" } else { "in" };
+            text += &format!(
+                "xfrm policy add src {from} dst {to} {what} dir {dir} tmpl src {src} dst {dst} proto esp mode tunnel reqid {}\n",
+                u32::from(v4) + 1
+            );
+        }
+    }
+    text
+}
+
+fn nets(v4: bool, from_left: bool) -> (&'static str, &'static str) {
+    let (left, right) = if v4 { ("10.1.0.0/16", "10.2.0.0/16") } else { ("fd01::/16", "fd02::/16") };
+    if from_left { (left, right) } else { (right, left) }
+}

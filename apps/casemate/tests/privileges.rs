@@ -1,0 +1,127 @@
+//! What a running instance has left of root's privileges, and that it still does its work.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod lab;
+
+use lab::{Lab, Running, Side};
+use std::fs;
+
+/// CAP_NET_ADMIN and CAP_NET_RAW.
+const KEPT: u64 = 1 << 12 | 1 << 13;
+
+/// CAP_SYS_RESOURCE, without which the limit on locked memory cannot be lifted. Containers often lack it.
+const LIFTS_LIMITS: u64 = 1 << 24;
+
+/// A field of `/proc/PID/status`, or of one thread.
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find(|line| line.split(':').next() == Some(name)).unwrap_or_default();
+    line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+}
+
+fn hex(status: &str, name: &str) -> u64 {
+    u64::from_str_radix(&field(status, name), 16).unwrap()
+}
+
+fn assert_confined(running: &Running) {
+    let process = format!("/proc/{}", running.child.id());
+    let main = fs::read_to_string(format!("{process}/status")).unwrap();
+    assert_eq!(hex(&main, "CapEff"), KEPT, "{main}");
+    for task in fs::read_dir(format!("{process}/task")).unwrap() {
+        // A thread may end meanwhile.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
+            assert_eq!(hex(&status, set) & !KEPT, 0, "{set}: {status}");
+        }
+        assert_eq!(
+            (field(&status, "NoNewPrivs"), field(&status, "Seccomp")),
+            ("1".into(), "2".into()),
+            "{status}"
+        );
+    }
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let locks = hex(&own, "CapEff") & LIFTS_LIMITS != 0;
+    assert_eq!(field(&main, "VmLck") != "0", locks, "keys stay out of swap where the limits allow");
+    assert_eq!(running.said().contains("memory cannot be locked"), !locks);
+    let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    assert!(!running.said().contains("seccomp"), "{}", running.said());
+}
+
+fn xfrm(side: Side) -> String {
+    let mut text = String::new();
+    for (from, spi) in [(Side::Left, 0x1001), (Side::Right, 0x1002)] {
+        let (src, dst) = (from.outer(true), from.other().outer(true));
+        let key = format!("{spi:08x}").repeat(5);
+        text += &format!(
+            "xfrm state add src {src} dst {dst} proto esp spi {spi:#x} mode tunnel replay-window 64 \
+             aead 'rfc4106(gcm(aes))' 0x{key} 128\n\
+             xfrm policy add src {} dst {} dir {} tmpl src {src} dst {dst} proto esp mode tunnel\n",
+            from.inner(true),
+            from.other().inner(true),
+            if from == side { "out" } else { "in" },
+        );
+    }
+    text
+}
+
+#[test]
+fn manual_keys_leave_two_capabilities_and_few_system_calls() {
+    let Some(lab) = Lab::build("privileges_manual") else { return };
+    let [left, right] = [&lab.left, &lab.right].map(|host| host.protect(&xfrm(host.side)));
+    for running in [&left, &right] {
+        assert_confined(running);
+    }
+    assert!(lab.left.hears(Side::Right.inner(true), 3_000));
+    assert!(lab.left.exchanges(&lab.right, Side::Right.inner(true), 1 << 20));
+    assert_eq!(lab.left.status()["drops"].as_object().map(|drops| drops.is_empty()), Some(false));
+    assert!(left.stop().success() && right.stop().success());
+    assert_eq!(lab.left.says("nft", &["list", "tables"]), "");
+}
+
+fn conf(side: Side) -> String {
+    format!(
+        "connections {{\n t {{\n  version = 2\n  local_addrs = {}\n  remote_addrs = {}\n  \
+         proposals = aes128gcm16-prfsha256-x25519\n  local {{\n   auth = psk\n  }}\n  remote {{\n   auth = psk\n  }}\n  \
+         children {{\n   c {{\n    local_ts = {}/32\n    remote_ts = {}/32\n    esp_proposals = aes128gcm16\n   }}\n  }}\n }}\n}}\n\
+         secrets {{\n ike-1 {{\n  secret = \"a secret of two hosts\"\n }}\n}}\n",
+        side.outer(true),
+        side.other().outer(true),
+        side.inner(true),
+        side.other().inner(true),
+    )
+}
+
+/// Everything that happens after the start: IKE, routes and filter for a Child SA, rekeying, reload, the end.
+#[test]
+fn with_ike_everything_works_with_what_is_left() {
+    let Some(lab) = Lab::build("privileges_ike") else { return };
+    let [left, right] = [&lab.left, &lab.right].map(|host| host.negotiate(&conf(host.side), None));
+    let does = |args: &[&str]| {
+        let output = lab.left.casemate(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {said}: {}", left.said());
+    };
+    for _ in 0..2 {
+        does(&["initiate", "c"]);
+        assert!(lab.left.hears(Side::Right.inner(true), 100), "{}", left.said());
+        assert!(lab.left.says("nft", &["list", "tables"]).contains("casemate"));
+        does(&["rekey", "c"]);
+        does(&["rekey", "--ike", "t"]);
+        does(&["reload"]);
+        assert!(lab.left.hears(Side::Right.inner(true), 3_000), "{}", left.said());
+        assert!(lab.left.exchanges(&lab.right, Side::Right.inner(true), 1 << 20));
+        for running in [&left, &right] {
+            assert_confined(running);
+        }
+        does(&["terminate", "t"]);
+        lab.right.waits_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
+    }
+    for said in [left.said(), right.said()] {
+        assert!(!said.contains("Operation not permitted") && !said.contains("panicked"), "{said}");
+    }
+    assert!(left.stop().success() && right.stop().success());
+    assert_eq!(lab.left.says("nft", &["list", "tables"]), "");
+    assert!(!lab.left.says("ip", &["rule"]).contains("50510"));
+}

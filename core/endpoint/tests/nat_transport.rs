@@ -1,0 +1,256 @@
+//! Transport mode through a NAT (RFC 3948 sections 3.1.2 and 5.2, RFC 7296 section 2.23.1): keys are
+//! negotiated, packets go both ways with right checksums, and two hosts behind one NAT do not get each
+//! other's packets.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use casemate::{Datapath, Endpoint, Means};
+use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
+use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, Start};
+use casemate_ike::{Path, Settings, SharedKeys, TrafficTemplate};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, Instant, Limits, PortRange};
+use casemate_wire::checksum::pseudo_v4;
+use casemate_wire::ip::v4::Ipv4;
+use casemate_wire::packet::Packet;
+use common::{Dice, Ways};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// The NAT in front of the clients, and the address that leads to the server behind its own NAT.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const SERVER_OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
+const SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 0, 9);
+const UDP: u8 = 17;
+
+/// An endpoint; a client's number is that of its address 10.0.0.n, the server has 0.
+struct Node {
+    number: u8,
+    endpoint: Endpoint,
+    dice: Dice,
+    now: Instant,
+}
+
+fn client_addr(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number)
+}
+
+/// The port that the NAT gives a client.
+fn outside_port(client: u8) -> u16 {
+    1_024 + u16::from(client)
+}
+
+impl Node {
+    /// With the UDP port of its traffic, if that is not all.
+    fn new(number: u8, port: Option<u16>) -> Self {
+        Self::named(number, number, port)
+    }
+
+    /// With the identity of the client `name`.
+    fn named(number: u8, name: u8, port: Option<u16>) -> Self {
+        let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
+        let endpoint = Endpoint::new(datapath, Settings::SERVER);
+        let mut node = Self { number, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
+        let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
+        let mut connection = Connection::with_shared_key("peer", identity(name), identity(0));
+        let range = |addr: Ipv4Addr| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
+        (connection.local_addrs, connection.remote_addrs) = match number {
+            0 => (range(SERVER), vec![AddrPattern::Any]),
+            client => (range(client_addr(client)), range(SERVER_OUTSIDE)),
+        };
+        if number == 0 {
+            connection.remote.id = IdPattern::Any;
+        }
+        let own = TrafficTemplate {
+            addrs: None,
+            proto: port.map(|_| UDP),
+            ports: port.map_or(PortRange::ANY, |port| PortRange::new(port, port).unwrap()),
+        };
+        let child = Child {
+            mode: ChildMode::Transport,
+            local_ts: vec![own],
+            remote_ts: vec![TrafficTemplate::DYNAMIC],
+            start: Start { at_once: number != 0, on_traffic: false },
+            ..Child::new("transport")
+        };
+        connection.children = vec![Arc::new(child)];
+        node.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        node
+    }
+
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let mut means = Means {
+            now: self.now,
+            unix_time: 0,
+            rng: &mut self.dice,
+            providers: &Providers(&list),
+            credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
+            routes: &Ways,
+        };
+        act(&mut self.endpoint, &mut means)
+    }
+
+    fn children(&self) -> usize {
+        self.endpoint.ike().status().map(|ike| ike.children.len()).sum()
+    }
+
+    /// The protected packet that becomes of a UDP datagram; nothing if it is dropped.
+    fn send(&mut self, src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Option<Vec<u8>> {
+        let bytes = datagram(src, dst, ports);
+        let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
+        storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(&bytes);
+        let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
+        let mut verdicts = [Outbound::Bypass];
+        self.endpoint.datapath_mut().outbound(self.now, &mut self.dice, &mut packets, &mut verdicts);
+        match verdicts[0] {
+            Outbound::Send(_) => Some(packets[0].data().to_vec()),
+            Outbound::Drop(_) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether a protected packet is delivered; its checksum must be right then.
+    fn receive(&mut self, bytes: &[u8]) -> bool {
+        let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
+        storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(bytes);
+        let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
+        let mut verdicts = [Inbound::Ike(0)];
+        self.endpoint.datapath_mut().inbound(self.now, &mut packets, &mut verdicts);
+        match verdicts[0] {
+            Inbound::Deliver(_) => {
+                assert!(has_right_checksum(packets[0].data()));
+                true
+            }
+            Inbound::Drop(_) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn datagram(src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 37, 0, 0, 0, 0, 64, UDP, 0, 0];
+    packet.extend([src.octets(), dst.octets()].concat());
+    packet.extend([ports.0.to_be_bytes(), ports.1.to_be_bytes(), [0, 17], [0, 0]].concat());
+    packet.extend(b"a payload");
+    let checksum = pseudo_v4(src, dst, UDP, 17).add_bytes(&packet[20..]).finish();
+    packet[26..28].copy_from_slice(&checksum.to_be_bytes());
+    Ipv4::parse(&mut packet[..]).unwrap().fill_checksum();
+    packet
+}
+
+fn has_right_checksum(packet: &[u8]) -> bool {
+    let ip = Ipv4::parse(packet).unwrap();
+    pseudo_v4(ip.src(), ip.dst(), UDP, 17).add_bytes(&packet[20..]).is_valid()
+}
+
+/// What the NATs do to a protected packet.
+fn translated(mut packet: Vec<u8>, src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16)) -> Vec<u8> {
+    packet[12..16].copy_from_slice(&src.0.octets());
+    packet[16..20].copy_from_slice(&dst.0.octets());
+    packet[20..22].copy_from_slice(&src.1.to_be_bytes());
+    packet[22..24].copy_from_slice(&dst.1.to_be_bytes());
+    Ipv4::parse(&mut packet[..]).unwrap().fill_checksum();
+    packet
+}
+
+/// Carries IKE messages between the server, which comes first, and the clients, until there are none.
+fn settle(nodes: &mut [Node]) {
+    for _ in 0..100 {
+        let mut messages = Vec::new();
+        for node in &mut *nodes {
+            node.act(Endpoint::serve);
+            messages
+                .extend(std::iter::from_fn(|| node.endpoint.next_transmit()).map(|sent| (node.number, sent)));
+            while node.endpoint.next_notice().is_some() {}
+        }
+        if messages.is_empty() {
+            return;
+        }
+        for (from, mut sent) in messages {
+            let (to, local, remote): (u8, IpAddr, IpAddr) = if from == 0 {
+                let port = sent.path.remote.port();
+                let to = nodes.iter().find(|node| node.number > 0 && outside_port(node.number) == port);
+                let to = to.unwrap().number;
+                (to, client_addr(to).into(), SERVER_OUTSIDE.into())
+            } else {
+                (0, SERVER.into(), OUTSIDE.into())
+            };
+            let path = if from == 0 {
+                let port = sent.path.local.port();
+                Path { local: (local, port).into(), remote: (remote, port).into() }
+            } else {
+                let port = sent.path.remote.port();
+                Path { local: (local, port).into(), remote: (remote, outside_port(from)).into() }
+            };
+            let node = nodes.iter_mut().find(|node| node.number == to).unwrap();
+            node.act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+        }
+    }
+    panic!("they talk without end");
+}
+
+/// Whether a datagram of the client arrives, and one in the other direction.
+fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
+    let addr = client_addr(nodes[client].number);
+    let outside = (OUTSIDE, outside_port(nodes[client].number));
+    let sent = nodes[client].send(addr, SERVER_OUTSIDE, (port, 80));
+    let forth = sent.is_some_and(|wire| nodes[0].receive(&translated(wire, outside, (SERVER, 4_500))));
+    let sent = nodes[0].send(SERVER, OUTSIDE, (80, port));
+    let back = sent
+        .is_some_and(|wire| nodes[client].receive(&translated(wire, (SERVER_OUTSIDE, 4_500), (addr, 4_500))));
+    (forth, back)
+}
+
+#[test]
+fn packets_arrive_with_right_checksums_in_both_directions() {
+    let mut nodes = [Node::new(0, None), Node::new(1, None)];
+    settle(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
+    assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
+}
+
+/// RFC 3948 section 5.2: packets to one would go to the other.
+#[test]
+fn a_second_host_behind_the_nat_with_the_same_traffic_is_refused() {
+    let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
+    settle(&mut nodes);
+    nodes.push(Node::new(2, None));
+    settle(&mut nodes);
+    assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0]);
+    assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
+    assert!(!both_ways(&mut nodes, 2, 5_000).0);
+    // When the first is gone, there is room.
+    let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
+    nodes[1].act(|endpoint, means| endpoint.terminate(ike, means));
+    settle(&mut nodes);
+    let connection = nodes[2].endpoint.ike().connections()[0].clone();
+    let child = connection.children[0].clone();
+    nodes[2].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+    settle(&mut nodes);
+    assert_eq!(both_ways(&mut nodes, 2, 5_000), (true, true));
+}
+
+/// The NAT gives it another port, and its old Child SA is still here.
+#[test]
+fn a_host_behind_the_nat_that_restarts_takes_the_place_of_its_old_self() {
+    let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
+    settle(&mut nodes);
+    nodes.push(Node::named(2, 1, None));
+    nodes.iter_mut().for_each(|node| node.now = Instant::from_secs(2));
+    settle(&mut nodes);
+    assert_eq!((nodes[0].children(), nodes[2].children()), (1, 1));
+    assert_eq!(both_ways(&mut nodes, 2, 5_000), (true, true));
+}
+
+#[test]
+fn hosts_behind_one_nat_with_ports_of_their_own_are_told_apart() {
+    let mut nodes = [Node::new(0, None), Node::new(1, Some(5_001)), Node::new(2, Some(5_002))];
+    settle(&mut nodes);
+    assert_eq!(nodes.each_ref().map(Node::children), [2, 1, 1]);
+    assert_eq!(both_ways(&mut nodes, 1, 5_001), (true, true));
+    assert_eq!(both_ways(&mut nodes, 2, 5_002), (true, true));
+    assert_eq!(both_ways(&mut nodes, 2, 5_001), (false, false));
+}

@@ -1,0 +1,237 @@
+//! Exchanges of both sides that overlap while single messages are lost or late:
+//! `docs/decisions/0056-collisions.md`. Random ones are in
+//! `verify/sim/src/mix.rs`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_ike::{ChildId, Down, Event, IkeSaId, Transmit};
+use pair::{Pair, Side, connection, deliver};
+use std::time::Duration;
+
+fn established() -> Pair {
+    established_with(1)
+}
+
+/// With other random numbers for each `seed`.
+fn established_with(seed: u64) -> Pair {
+    let mut pair = Pair {
+        left: Side::new(pair::LEFT, 2 * seed, connection("left", "right")),
+        right: Side::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
+        now: casemate_sa::Instant::from_secs(1_000),
+    };
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.check_children(1);
+    pair
+}
+
+fn child(side: &Side) -> ChildId {
+    side.children().last().unwrap().id
+}
+
+fn ike(side: &Side) -> IkeSaId {
+    side.ike.status().next().unwrap().id
+}
+
+fn rekey_child(side: &mut Side, pair_now: casemate_sa::Instant) {
+    let id = child(side);
+    assert!(side.with_env(pair_now, |ike, env| ike.rekey_child(id, env)));
+}
+
+fn rekey(side: &mut Side, now: casemate_sa::Instant) {
+    let id = ike(side);
+    assert!(side.with_env(now, |engine, env| engine.rekey(id, env)));
+}
+
+/// Time passes until both sides have repeated what was lost and have retried what was refused. Then there are
+/// so many Child SAs, all in one IKE SA, and no SPI is left over.
+fn settles(pair: &mut Pair, children: usize) {
+    pair.run();
+    pair.pass(Duration::from_secs(200));
+    pair.check_children(children);
+    for side in [&pair.left, &pair.right] {
+        let ikes: Vec<_> = side.ike.status().collect();
+        assert_eq!((ikes.len(), ikes[0].children.len()), (1, children), "{ikes:?}");
+        assert_eq!(side.leaked(), []);
+        assert!(side.children().iter().all(|child| child.active));
+    }
+}
+
+/// Takes the one message that a side has sent.
+fn only(side: &mut Side) -> Transmit {
+    assert_eq!(side.sent.len(), 1);
+    side.sent.pop_front().unwrap()
+}
+
+/// The response that creates a Child SA is lost, and the peer deletes the Child SA before the request is
+/// repeated.
+#[test]
+fn a_delete_overtakes_the_response() {
+    let mut pair = established();
+    rekey_child(&mut pair.left, pair.now);
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    let new = child(&pair.right);
+    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, Down::Local, env)));
+    settles(&mut pair, 0);
+}
+
+/// The same with a Child SA that replaces none.
+#[test]
+fn a_delete_overtakes_the_first_response() {
+    let mut pair = established();
+    pair.left.initiate(pair.now);
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    let new = child(&pair.right);
+    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, Down::Local, env)));
+    settles(&mut pair, 1);
+    let failed = |event: &&Event| matches!(event, Event::ChildFailed { why: Down::Peer, .. });
+    assert_eq!(pair.left.events.iter().filter(failed).count(), 1);
+}
+
+/// The response that creates a Child SA is lost, and the peer rekeys the Child SA before the request is
+/// repeated.
+#[test]
+fn a_rekeying_overtakes_the_response() {
+    let mut pair = established();
+    rekey_child(&mut pair.left, pair.now);
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    rekey_child(&mut pair.right, pair.now);
+    settles(&mut pair, 1);
+}
+
+/// A Child SA is rekeyed by both sides, and our exchange is complete before the peer's request arrives: that
+/// one comes too late, whatever its nonces are.
+#[test]
+fn a_child_sa_that_was_rekeyed_is_not_rekeyed_again() {
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        // The second request waits behind the first one, and would be sent before the Delete.
+        for _ in 0..2 {
+            rekey_child(&mut pair.left, pair.now);
+        }
+        rekey_child(&mut pair.right, pair.now);
+        let late = only(&mut pair.right);
+        pair.right_takes_all();
+        pair.left_takes_all();
+        deliver(&mut pair.left, late, pair.now);
+        settles(&mut pair, 1);
+    }
+}
+
+/// Both sides rekey the IKE SA, and our request is lost: the peer sees no collision and uses its successor at
+/// once. Its Delete of the old IKE SA is late. What it does with our Child SA on the successor, it does to
+/// the Child SA that is still here.
+fn peer_uses_its_successor(act: impl Fn(&mut Side, casemate_sa::Instant)) -> Pair {
+    let mut pair = established();
+    rekey(&mut pair.left, pair.now);
+    pair.left.sent.clear();
+    rekey(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    pair.right_takes_all();
+    let delete = only(&mut pair.right);
+    act(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    pair.right_takes_all();
+    pair.left_takes_all();
+    deliver(&mut pair.left, delete, pair.now);
+    pair
+}
+
+#[test]
+fn the_peer_deletes_a_child_sa_on_its_successor() {
+    let mut pair = peer_uses_its_successor(|side, now| {
+        let id = child(side);
+        assert!(side.with_env(now, |ike, env| ike.terminate_child(id, Down::Local, env)));
+    });
+    settles(&mut pair, 0);
+}
+
+#[test]
+fn the_peer_rekeys_a_child_sa_on_its_successor() {
+    let mut pair = peer_uses_its_successor(rekey_child);
+    // Nothing had to be refused and asked for again.
+    assert!(!pair.left.events.iter().any(|event| matches!(event, Event::Fault { .. })));
+    settles(&mut pair, 1);
+}
+
+#[test]
+fn the_peer_rekeys_its_successor() {
+    let mut pair = peer_uses_its_successor(|side, now| {
+        let newest = side.ike.status().last().unwrap().id;
+        assert!(side.with_env(now, |engine, env| engine.rekey(newest, env)));
+    });
+    settles(&mut pair, 1);
+}
+
+/// Both sides rekey the IKE SA, and the response to our request is late. The peer knows both results: it uses
+/// its successor, or deletes it, before we know.
+#[test]
+fn the_peer_knows_first_which_successor_stays() {
+    let mut kept = [0; 2];
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        rekey(&mut pair.left, pair.now);
+        rekey(&mut pair.right, pair.now);
+        let request = only(&mut pair.right);
+        pair.right_takes_all();
+        let response = only(&mut pair.right);
+        deliver(&mut pair.left, request, pair.now);
+        pair.right_takes_all();
+        let delete = only(&mut pair.right);
+        let used = child(&pair.right);
+        assert!(pair.right.with_env(pair.now, |ike, env| ike.rekey_child(used, env)));
+        let ours = pair.right.ike.status().find(|ike| !ike.children.is_empty()).unwrap();
+        kept[usize::from(ours.initiator)] += 1;
+        // The Delete of the old IKE SA is late, that of the successor that is one too many is not.
+        if !ours.initiator {
+            deliver(&mut pair.left, delete.clone(), pair.now);
+        }
+        pair.left_takes_all();
+        pair.right_takes_all();
+        deliver(&mut pair.left, response, pair.now);
+        deliver(&mut pair.left, delete, pair.now);
+        settles(&mut pair, 1);
+    }
+    assert!(kept.iter().all(|times| *times > 3), "{kept:?}");
+}
+
+/// Nothing is asked for on a successor that may not stay.
+#[test]
+fn a_provisional_successor_sends_no_requests() {
+    let mut pair = established();
+    rekey(&mut pair.left, pair.now);
+    pair.left.sent.clear();
+    rekey(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    let provisional = pair.left.ike.status().last().unwrap().id;
+    let answered = pair.left.sent.len();
+    assert!(pair.left.with_env(pair.now, |engine, env| engine.rekey(provisional, env)));
+    assert_eq!(pair.left.sent.len(), answered);
+    settles(&mut pair, 1);
+}
+
+/// The peer has chosen its successor and has nothing to say. Our own request is never answered, and the
+/// Delete of the old IKE SA never arrives: the successor that stands takes the Child SAs.
+#[test]
+fn a_request_that_is_never_answered_leaves_the_child_sas_to_the_peers_successor() {
+    let mut pair = established();
+    rekey(&mut pair.left, pair.now);
+    pair.left.sent.clear();
+    rekey(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    for _ in 0..300 {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.tick(pair.now);
+        pair.right.tick(pair.now);
+        pair.left.sent.clear();
+        pair.right.sent.clear();
+    }
+    assert_eq!((pair.left.downs(), pair.right.downs()), (vec![Down::Replaced], vec![Down::Replaced]));
+    settles(&mut pair, 1);
+}

@@ -1,0 +1,237 @@
+//! Transport mode through NATs (RFC 7296 section 2.23.1): which traffic selectors go over the wire and which
+//! are installed, with the initiator, the responder or both behind a NAT.
+
+use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
+use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection};
+use casemate_ike::{ChildUp, Event, Path, Traffic, TrafficTemplate};
+use casemate_sa::{AddrRange, Mode, PortRange};
+use casemate_wire::ike::Header;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// The addresses of NAT A and NAT B on the network between them: IPN1 and IPN2 of the RFC.
+const LEFT_OUTSIDE: &str = "198.51.100.7";
+const RIGHT_OUTSIDE: &str = "203.0.113.2";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Two hosts, and how each sees the other.
+struct Natted {
+    pair: Pair,
+    /// The left host as the right one sees it, and the reverse.
+    seen: (IpAddr, IpAddr),
+    /// The port that NAT A gives the left host.
+    port: u16,
+}
+
+impl Natted {
+    /// With the initiator, the responder or both behind a NAT. `right_child` is changed by `alter`.
+    fn new((left_nat, right_nat): (bool, bool), alter: impl Fn(&mut Child)) -> Self {
+        let seen_left = ip(if left_nat { LEFT_OUTSIDE } else { LEFT });
+        let seen_right = ip(if right_nat { RIGHT_OUTSIDE } else { RIGHT });
+        let host = |own, peer| {
+            let dynamic = || vec![TrafficTemplate::DYNAMIC];
+            let transport = Child { mode: ChildMode::Transport, ..child(dynamic(), dynamic()) };
+            Connection { children: vec![Arc::new(transport)], ..connection(own, peer) }
+        };
+        let to = AddrPattern::Range(AddrRange::single(seen_right));
+        let left = Connection { remote_addrs: vec![to], ..host("left", "right") };
+        let mut right = Connection { remote_addrs: vec![AddrPattern::Any], ..host("right", "left") };
+        let mut changed = (*right.children[0]).clone();
+        alter(&mut changed);
+        right.children = vec![Arc::new(changed)];
+        Self { pair: Pair::new(left, right), seen: (seen_left, seen_right), port: 1_024 }
+    }
+
+    fn established(nats: (bool, bool)) -> Self {
+        let mut natted = Self::new(nats, |_| {});
+        natted.pair.left.initiate(natted.pair.now);
+        natted.run();
+        natted
+    }
+
+    fn run(&mut self) {
+        let Self { pair, seen: (seen_left, seen_right), port } = self;
+        for _ in 0..50 {
+            if let Some(transmit) = pair.left.sent.pop_front() {
+                assert_eq!(transmit.path.remote.ip(), *seen_right);
+                let outside = if *seen_left == ip(LEFT) { transmit.path.local.port() } else { *port };
+                let path = Path {
+                    local: (pair.right.addr, transmit.path.remote.port()).into(),
+                    remote: (*seen_left, outside).into(),
+                };
+                give(&mut pair.right, transmit.message, path, pair.now);
+            }
+            if let Some(transmit) = pair.right.sent.pop_front() {
+                let local: SocketAddr = (pair.left.addr, transmit.path.local.port()).into();
+                let path = Path { local, remote: (*seen_right, transmit.path.local.port()).into() };
+                give(&mut pair.left, transmit.message, path, pair.now);
+            }
+        }
+    }
+
+    /// What both hosts installed last.
+    fn last(&self) -> (ChildUp, ChildUp) {
+        let last = |side: &Side| side.children().pop().unwrap();
+        (last(&self.pair.left), last(&self.pair.right))
+    }
+
+    /// Each host has the addresses that it sees, and for checksums those that the other sees.
+    fn check(&self) {
+        let (seen_left, seen_right) = self.seen;
+        let (left, right) = self.last();
+        let one = |addr| vec![Traffic::any(AddrRange::single(addr))];
+        assert_eq!((left.local.clone(), left.remote.clone()), (one(ip(LEFT)), one(seen_right)));
+        assert_eq!((right.local.clone(), right.remote.clone()), (one(ip(RIGHT)), one(seen_left)));
+        for up in [&left, &right] {
+            assert_eq!((up.inbound.mode, up.outbound.mode), (Mode::Transport, Mode::Transport));
+            assert!(up.inbound.encap.is_some());
+            assert_eq!(up.outbound.original_addrs, None);
+        }
+        // As the sender sees them: source, destination.
+        assert_eq!(left.inbound.original_addrs, Some((ip(RIGHT), seen_left)));
+        assert_eq!(right.inbound.original_addrs, Some((ip(LEFT), seen_right)));
+        assert_eq!((left.inbound.src, left.inbound.dst), (seen_right, ip(LEFT)));
+        assert_eq!((right.inbound.src, right.inbound.dst), (seen_left, ip(RIGHT)));
+        assert_eq!(left.inbound.spi, right.outbound.spi);
+    }
+}
+
+fn give(side: &mut Side, mut message: Vec<u8>, path: Path, now: casemate_sa::Instant) {
+    side.with_env(now, |ike, env| ike.receive(&mut message, path, env));
+}
+
+const NATS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
+
+#[test]
+fn selectors_are_replaced_on_both_sides_whoever_is_behind_a_nat() {
+    for nats in NATS {
+        let natted = Natted::established(nats);
+        assert_eq!(natted.pair.left.children().len(), 1, "{nats:?}: {:?}", natted.pair.left.events);
+        natted.check();
+    }
+}
+
+#[test]
+fn a_rekeying_from_either_side_replaces_them_again() {
+    for nats in NATS {
+        for from_left in [true, false] {
+            let mut natted = Natted::established(nats);
+            let now = natted.pair.now;
+            let side = if from_left { &mut natted.pair.left } else { &mut natted.pair.right };
+            let old = side.children()[0].id;
+            side.with_env(now, |ike, env| ike.rekey_child(old, env));
+            natted.run();
+            let (left, right) = natted.last();
+            assert!(left.replaces.is_some() && right.replaces.is_some(), "{nats:?} {from_left}");
+            natted.check();
+        }
+    }
+}
+
+/// RFC 7296 section 2.23: the peer is where its last message came from, and its traffic is what comes from
+/// there.
+#[test]
+fn a_peer_that_moves_has_its_new_address_as_its_traffic() {
+    for moved in ["198.51.100.8", LEFT_OUTSIDE] {
+        let mut natted = Natted::established((true, false));
+        let before = natted.pair.right.children()[0].id;
+        natted.seen.0 = ip(moved);
+        natted.port = 2_048;
+        let now = natted.pair.now;
+        let ike = natted.pair.left.ike.status().next().unwrap().id;
+        // Any message of the peer shows where it is.
+        natted.pair.left.with_env(now, |all, env| all.rekey(ike, env));
+        natted.run();
+        natted.check();
+        // With another port alone, nothing is agreed on anew.
+        let same = natted.pair.right.children().pop().unwrap().id == before;
+        assert_eq!(same, moved == LEFT_OUTSIDE);
+    }
+}
+
+/// A peer that moves again and again while our request is outstanding does not make us queue a request for
+/// each move.
+#[test]
+fn a_peer_that_moves_often_is_asked_once() {
+    let mut natted = Natted::established((true, false));
+    let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
+    let child = natted.pair.right.children()[0].id;
+    natted.pair.right.with_env(now, |all, env| all.rekey_child(child, env));
+    let mut requests: Vec<_> = natted.pair.right.sent.drain(..).collect();
+    for last in 100..120 {
+        natted.seen.0 = IpAddr::from([198, 51, 100, last]);
+        natted.pair.left.with_env(now, |all, env| all.rekey(ike, env));
+        let request = natted.pair.left.sent.pop_front().unwrap();
+        let path = Path {
+            local: (natted.pair.right.addr, request.path.remote.port()).into(),
+            remote: (natted.seen.0, natted.port).into(),
+        };
+        give(&mut natted.pair.right, request.message, path, now);
+        let sent = natted.pair.right.sent.drain(..);
+        let is_response = |message: &[u8]| Header::parse(message).unwrap().flags.response;
+        let (responses, own): (Vec<_>, Vec<_>) = sent.partition(|sent| is_response(&sent.message));
+        requests.extend(own);
+        natted.pair.right.sent.extend(responses);
+        natted.run();
+    }
+    // The left side refuses them all.
+    natted.pair.left.host.is_taken = true;
+    natted.pair.right.sent.extend(requests);
+    natted.run();
+    let is_failure = |event: &&Event| matches!(event, Event::ChildFailed { .. });
+    let failed = natted.pair.right.events.iter().filter(is_failure).count();
+    assert!((1..=2).contains(&failed), "{failed}");
+}
+
+#[test]
+fn ports_of_selectors_stay() {
+    let port = |proto, port| TrafficTemplate {
+        addrs: None,
+        proto: Some(proto),
+        ports: PortRange::new(port, port).unwrap(),
+    };
+    let mut natted = Natted::new((true, true), |child| child.local_ts = vec![port(17, 1_701), port(6, 80)]);
+    natted.pair.left.initiate(natted.pair.now);
+    natted.run();
+    let (left, right) = natted.last();
+    let shown = |traffic: &[Traffic]| traffic.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&right.local), ["192.0.2.2/32[udp/1701]", "192.0.2.2/32[tcp/80]"]);
+    assert_eq!(shown(&left.remote), ["203.0.113.2/32[udp/1701]", "203.0.113.2/32[tcp/80]"]);
+}
+
+/// RFC 7296 section 2.23.1: the lookup is repeated with the original selectors, for a tunnel.
+#[test]
+fn a_tunnel_is_granted_with_the_original_selectors() {
+    let mut natted = Natted::new((true, false), |child| {
+        child.mode = ChildMode::Tunnel;
+        child.remote_ts[0].addrs = Some(AddrRange::ANY_V4);
+    });
+    natted.pair.left.initiate(natted.pair.now);
+    natted.run();
+    let (left, right) = natted.last();
+    assert_eq!((left.inbound.mode, right.inbound.mode), (Mode::Tunnel, Mode::Tunnel));
+    assert_eq!(right.remote, [Traffic::any(AddrRange::single(ip(LEFT)))]);
+    assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
+}
+
+#[test]
+fn traffic_of_another_host_behind_the_nat_is_refused() {
+    let mut natted = Natted::new((true, false), |_| {});
+    natted.pair.right.host.is_taken = true;
+    natted.pair.left.initiate(natted.pair.now);
+    natted.run();
+    assert!(natted.pair.left.children().is_empty() && natted.pair.right.children().is_empty());
+    assert_eq!(crate::forge::count(&natted.pair.right, "ts-unacceptable"), 1);
+    assert_eq!(natted.pair.right.leaked(), []);
+}
+
+#[test]
+fn without_a_nat_nothing_is_replaced() {
+    let natted = Natted::established((false, false));
+    let (left, right) = natted.last();
+    assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
+    assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
+}

@@ -1,0 +1,109 @@
+//! Reauthentication (RFC 7296 section 2.8.3) that meets other exchanges: one IKE SA remains, and an IKE SA
+//! that is not reauthenticated in time ends.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_ike::config::{Connection, Lifespan};
+use casemate_ike::{Down, Event, Settings};
+use casemate_wire::ike::{ExchangeType, Header};
+use pair::{Pair, Side, connection};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Reauthenticated after a minute; six seconds later at the latest, or closed.
+fn reauthenticating(own: &str, peer: &str) -> Connection {
+    let lifespan = Lifespan { rekey: None, random: Duration::ZERO, hard: Some(Duration::from_secs(66)) };
+    Connection { reauth: Some(Duration::from_secs(60)), lifespan, ..connection(own, peer) }
+}
+
+fn established(left: Connection, right: Connection) -> Pair {
+    let mut pair = Pair::new(left, right);
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.check_children(1);
+    pair
+}
+
+fn states(side: &Side) -> Vec<&'static str> {
+    side.ike.status().map(|ike| ike.state).collect()
+}
+
+/// The right side rekeys the IKE SA that it has.
+fn rekey_from_right(pair: &mut Pair) {
+    let ike = pair.right.ike.status().find(|ike| ike.state == "established").unwrap().id;
+    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+}
+
+#[test]
+fn an_ike_sa_that_the_peer_rekeys_while_it_is_reauthenticated_is_closed() {
+    let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
+    pair.pass(Duration::from_secs(59));
+    pair.now = pair.now.after(SECOND);
+    pair.left.tick(pair.now);
+    // The first message of the reauthentication is slow; the peer's rekeying is not.
+    let first = pair.left.sent.pop_front().unwrap();
+    rekey_from_right(&mut pair);
+    pair.run();
+    pair.left.sent.push_back(first);
+    pair.run();
+    pair.pass(Duration::from_secs(3));
+    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    pair.check_children(1);
+    assert!(pair.left.downs().contains(&Down::Reauth), "{:?}", pair.left.downs());
+    assert!(pair.left.leaked().is_empty() && pair.right.leaked().is_empty());
+}
+
+#[test]
+fn a_peer_that_rekeys_does_not_put_reauthentication_off() {
+    let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
+    let mut seconds = 0;
+    while pair.left.children().len() == 1 && seconds < 120 {
+        seconds += 1;
+        pair.now = pair.now.after(SECOND);
+        pair.left.tick(pair.now);
+        pair.right.tick(pair.now);
+        if seconds % 3 == 0 {
+            rekey_from_right(&mut pair);
+        }
+        let is_first = |message: &[u8]| Header::parse(message).unwrap().exchange == ExchangeType::IKE_SA_INIT;
+        pair.left.sent.retain(|sent| !is_first(&sent.message));
+        pair.run();
+        let begun = states(&pair.left).iter().filter(|state| **state == "connecting").count();
+        assert!(begun <= 1, "{seconds} s: {:?}", states(&pair.left));
+    }
+    assert!((60..=70).contains(&seconds), "{seconds} s");
+    assert!(pair.left.downs().contains(&Down::Expired), "{:?}", pair.left.downs());
+}
+
+/// Two IKE SAs, because both sides began at once; each side reauthenticates the one that it began.
+#[test]
+fn of_two_ike_sas_begun_at_once_one_remains_after_reauthentication() {
+    for seed in 0..4 {
+        let mut pair = Pair::new(reauthenticating("left", "right"), reauthenticating("right", "left"));
+        (pair.left.dice, pair.right.dice) = (pair::Dice::new(seed), pair::Dice::new(seed + 100));
+        pair.left.initiate(pair.now);
+        pair.right.initiate(pair.now);
+        pair.run();
+        assert_eq!((states(&pair.left).len(), states(&pair.right).len()), (2, 2));
+        pair.pass(Duration::from_secs(330));
+        assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+        pair.check_children(1);
+    }
+}
+
+#[test]
+fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
+    let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
+    let settings = Settings { ike_sas: 1, ..Settings::SERVER };
+    pair.left = Side::with(settings, pair::LEFT, 3, reauthenticating("left", "right"));
+    pair.now = pair.now.after(SECOND);
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair.pass(Duration::from_secs(330));
+    assert_eq!(states(&pair.left), ["established"]);
+    assert!(!pair.left.downs().contains(&Down::Expired), "{:?}", pair.left.downs());
+    let not_begun = |event: &&Event| matches!(event, Event::NotBegun { .. });
+    assert_eq!(pair.left.events.iter().filter(not_begun).count(), 0);
+}

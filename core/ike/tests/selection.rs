@@ -1,0 +1,358 @@
+//! Which of several connections a peer gets that begins: by its address, its identity, and what it proves.
+//! The situations are those of strongSwan's scenarios rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_crypto::{
+    HashAlg, KeyLimits, PrivateKey, Provider, Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey,
+};
+use casemate_ike::config::{
+    AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, RemoteMethod,
+};
+use casemate_ike::{
+    AuthorityHash, Credentials, Down, Env, Event, Ike, NotTrusted, OwnKey, Path, PeerCertificates, PeerFault,
+    Settings, StateFault, Transmit,
+};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, Instant};
+use casemate_wire::ike::{Body, Message, NotifyType};
+use pair::{Dice, Spis};
+use std::sync::Arc;
+
+macro_rules! key {
+    ($name:literal) => {
+        PrivateKey::from_der(include_bytes!(concat!("data/", $name, ".der")), KeyLimits::default()).unwrap()
+    };
+}
+
+fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
+    RUSTCRYPTO.signing_key(key).unwrap()
+}
+
+/// A key stands for a certificate, and the connection that trusts it for the authority above it.
+struct Keys {
+    own: Box<dyn SigningKey>,
+    shown: Vec<u8>,
+    makes: Vec<SignatureAlg>,
+    /// By connection: what is trusted, and which signatures are taken.
+    rules: Vec<(&'static str, PublicKey, Vec<SignatureAlg>)>,
+    secret: SecretBytes,
+}
+
+impl Keys {
+    fn new(own: &PrivateKey, makes: &[SignatureAlg]) -> Self {
+        let own = signing(own);
+        let shown = own.public_key().spki().to_vec();
+        Self { own, shown, makes: makes.into(), rules: vec![], secret: SecretBytes::new(b"of the two") }
+    }
+
+    fn trusting(mut self, connection: &'static str, key: &PrivateKey, takes: &[SignatureAlg]) -> Self {
+        self.rules.push((connection, signing(key).public_key().clone(), takes.into()));
+        self
+    }
+
+    fn of(
+        &self,
+        connection: &Connection,
+    ) -> impl Iterator<Item = &(&'static str, PublicKey, Vec<SignatureAlg>)> {
+        self.rules.iter().filter(move |(name, ..)| *name == connection.name)
+    }
+}
+
+impl Credentials for Keys {
+    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
+        Some(&self.secret)
+    }
+
+    fn own_key(&self, _: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        // Shown to whoever asks for anything.
+        let chain = if wanted.is_empty() { vec![] } else { vec![&*self.shown] };
+        Some(OwnKey { key: &*self.own, chain, subject: None })
+    }
+
+    fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
+        self.of(connection).map(|(name, ..)| [name.as_bytes()[0]; 20]).collect()
+    }
+
+    fn peer_key(
+        &self,
+        connection: &Connection,
+        shown: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        let trusted = self.of(connection).find(|(_, key, _)| shown.chain == [key.spki()]);
+        trusted.map(|(_, key, _)| key.clone()).ok_or(NotTrusted)
+    }
+
+    fn takes(&self, connection: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
+        self.of(connection).any(|(_, _, takes)| takes.is_empty() || takes.contains(&alg))
+    }
+
+    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+        &self.makes
+    }
+
+    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}
+
+struct Side {
+    ike: Ike,
+    keys: Keys,
+    host: Spis,
+    dice: Dice,
+    events: Vec<Event>,
+    /// All that it sent.
+    sent: Vec<Vec<u8>>,
+}
+
+impl Side {
+    fn new(seed: u64, connections: Vec<Connection>, keys: Keys) -> Self {
+        let mut ike = Ike::new(Settings::SERVER);
+        ike.configure(connections.into_iter().map(Arc::new).collect(), &[]);
+        Self { ike, keys, host: Spis::default(), dice: Dice::new(seed), events: vec![], sent: vec![] }
+    }
+
+    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let mut env = Env {
+            now: Instant::from_secs(1_000),
+            unix_time: 0,
+            rng: &mut self.dice,
+            providers: &Providers(&list),
+            credentials: &self.keys,
+            host: &mut self.host,
+        };
+        let done = act(&mut self.ike, &mut env);
+        self.events.extend(std::iter::from_fn(|| self.ike.next_event()));
+        done
+    }
+
+    fn take_all_from(&mut self, other: &mut Self) -> bool {
+        let sent: Vec<Transmit> = std::iter::from_fn(|| other.ike.next_transmit()).collect();
+        let any = !sent.is_empty();
+        for Transmit { path, mut message, .. } in sent {
+            other.sent.push(message.clone());
+            let path = Path { local: path.remote, remote: path.local };
+            self.act(|ike, env| ike.receive(&mut message, path, env));
+        }
+        any
+    }
+
+    /// The connection of the IKE SA that it has.
+    fn connection(&self) -> Option<String> {
+        let up = |event: &Event| match event {
+            Event::IkeUp { connection, .. } => Some(connection.name.clone()),
+            _ => None,
+        };
+        self.events.iter().find_map(up)
+    }
+
+    fn fault(&self) -> Option<StateFault> {
+        self.events.iter().find_map(|event| match event {
+            Event::IkeDown { why: Down::Fault(PeerFault::State(fault)), .. } => Some(*fault),
+            _ => None,
+        })
+    }
+}
+
+/// The left side begins its only connection. What the right side makes of it: the connection, or the fault.
+fn right_takes(left: &mut Side, right: &mut Side) -> Result<String, StateFault> {
+    let connection = left.ike.connections()[0].clone();
+    let child = connection.children.first().cloned();
+    left.act(|ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
+    while right.take_all_from(left) | left.take_all_from(right) {}
+    let taken = right.connection();
+    assert_eq!(left.connection().is_some(), taken.is_some(), "{:?} {:?}", left.events, right.events);
+    taken.ok_or_else(|| right.fault().unwrap_or(StateFault::NoConnection))
+}
+
+fn signs(mut connection: Connection) -> Connection {
+    connection.local.method = LocalMethod::Certificate(vec![]);
+    connection.remote.method = RemoteMethod::Certificate(String::new());
+    connection
+}
+
+/// The one who begins.
+fn left() -> Connection {
+    pair::connection("left", "right")
+}
+
+/// One that takes any peer from any address.
+fn right(name: &str) -> Connection {
+    let mut connection = pair::connection("right", "left");
+    connection.name = name.into();
+    connection.remote_addrs = vec![AddrPattern::Any];
+    connection.remote.id = IdPattern::Any;
+    connection
+}
+
+const SHA256: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha256);
+const SHA384: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha384);
+const SHA512: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha512);
+
+/// rw-psk-rsa-mixed, whichever of the two comes first.
+#[test]
+fn by_the_method_of_authentication() {
+    let (ours, theirs) = (key!("p256"), key!("p384"));
+    for order in [["psk", "signature"], ["signature", "psk"]] {
+        for wanted in order {
+            let connections = order.map(|name| if name == "psk" { right(name) } else { signs(right(name)) });
+            let begins = if wanted == "psk" { left() } else { signs(left()) };
+            let left_keys = Keys::new(&ours, &[]).trusting("left", &theirs, &[]);
+            let right_keys = Keys::new(&theirs, &[]).trusting("signature", &ours, &[]);
+            let mut left = Side::new(1, vec![begins], left_keys);
+            let mut right = Side::new(2, connections.into(), right_keys);
+            assert_eq!(right_takes(&mut left, &mut right), Ok(wanted.into()), "{order:?}");
+        }
+    }
+}
+
+/// rw-sig-auth.
+#[test]
+fn by_the_algorithm_of_the_signature() {
+    let (ours, theirs) = (key!("p256"), key!("p384"));
+    for (makes, expected) in [
+        (SHA384, Ok("research".into())),
+        (SHA512, Ok("accounting".into())),
+        (SHA256, Err(StateFault::SignatureAlgorithm)),
+    ] {
+        let left_keys = Keys::new(&ours, &[makes]).trusting("left", &theirs, &[]);
+        let right_keys = Keys::new(&theirs, &[]).trusting("research", &ours, &[SHA384]).trusting(
+            "accounting",
+            &ours,
+            &[SHA512],
+        );
+        let mut left = Side::new(1, vec![signs(left())], left_keys);
+        let mut right = Side::new(2, vec![signs(right("research")), signs(right("accounting"))], right_keys);
+        assert_eq!(right_takes(&mut left, &mut right), expected, "{makes:?}");
+    }
+}
+
+/// ikev2-multi-ca.
+#[test]
+fn by_the_authority() {
+    let (research, sales, gateway) = (key!("p256"), key!("ed25519"), key!("p384"));
+    let stranger = key!("p521");
+    for (key, expected) in [
+        (&research, Ok("research".into())),
+        (&sales, Ok("sales".into())),
+        (&stranger, Err(StateFault::Certificate)),
+    ] {
+        let left_keys = Keys::new(key, &[]).trusting("left", &gateway, &[]);
+        let right_keys =
+            Keys::new(&gateway, &[]).trusting("research", &research, &[]).trusting("sales", &sales, &[]);
+        let mut left = Side::new(1, vec![signs(left())], left_keys);
+        let mut right = Side::new(2, vec![signs(right("research")), signs(right("sales"))], right_keys);
+        assert_eq!(right_takes(&mut left, &mut right), expected);
+        // All authorities are asked for while it is not known who comes.
+        let certreq: Vec<u8> = Message::parse(&right.sent[0])
+            .unwrap()
+            .payloads()
+            .filter_map(|payload| match Body::parse(&payload.unwrap()).unwrap() {
+                Body::CertReq(request) => {
+                    Some(request.hashes().iter().map(|hash| hash[0]).collect::<Vec<_>>())
+                }
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        assert_eq!(certreq, [b'r', b's']);
+    }
+}
+
+fn announces(message: &[u8], kind: NotifyType) -> bool {
+    let message = Message::parse(message).unwrap();
+    let mut bodies = message.payloads().map(|payload| payload.unwrap());
+    bodies.any(|payload| matches!(Body::parse(&payload), Ok(Body::Notify(notify)) if notify.kind == kind))
+}
+
+/// What one of those that may be meant can do is announced, and the one that is meant does it.
+#[test]
+fn fragments_and_childless_are_those_of_all_that_may_be_meant() {
+    let key = key!("p256");
+    for childless in [false, true] {
+        let mut able = right("able");
+        able.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+        let mut unable = right("unable");
+        (unable.fragmentation, unable.childless) = (Fragmentation::No, Childless::Never);
+        let mut begins = left();
+        if childless {
+            begins.childless = Childless::Force;
+        }
+        let mut left = Side::new(1, vec![begins], Keys::new(&key, &[]));
+        let mut right = Side::new(2, vec![unable.clone(), able], Keys::new(&key, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Ok("able".into()));
+        assert!(announces(&right.sent[0], NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        assert!(announces(&right.sent[0], NotifyType::CHILDLESS_IKEV2_SUPPORTED));
+        // Alone it announces neither.
+        let mut left = Side::new(1, vec![pair::connection("left", "right")], Keys::new(&key, &[]));
+        let mut right = Side::new(2, vec![unable], Keys::new(&key, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Ok("unable".into()));
+        assert!(!announces(&right.sent[0], NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        assert!(!announces(&right.sent[0], NotifyType::CHILDLESS_IKEV2_SUPPORTED));
+    }
+}
+
+#[test]
+fn by_what_is_asked_for_of_child_sas() {
+    let key = key!("p256");
+    let with = |name: &str, childless| Connection { childless, ..right(name) };
+    for (begins, expected) in [(Childless::Force, "never-not"), (Childless::Never, "never")] {
+        let begins = Connection { childless: begins, ..left() };
+        let mut left = Side::new(1, vec![begins], Keys::new(&key, &[]));
+        let connections = vec![with("never", Childless::Never), with("never-not", Childless::Force)];
+        let mut right = Side::new(2, connections, Keys::new(&key, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Ok(expected.into()));
+    }
+}
+
+#[test]
+fn by_address_and_by_identity() {
+    let key = key!("p256");
+    let at = |name: &str, addrs: AddrRange| Connection {
+        remote_addrs: vec![AddrPattern::Range(addrs)],
+        ..right(name)
+    };
+    let host = AddrRange::single(pair::LEFT.parse().unwrap());
+    let subnet = AddrRange::prefix("192.0.2.0".parse().unwrap(), 24).unwrap();
+    let named = |connection: Connection, id: &str| {
+        let mut connection = connection;
+        connection.remote.id = IdPattern::Exactly(Identity::Fqdn(id.into()));
+        connection
+    };
+    for (connections, expected) in [
+        (vec![right("any"), at("subnet", subnet), at("host", host)], "host"),
+        (vec![right("any"), at("all", AddrRange::ANY_V4), at("subnet", subnet)], "subnet"),
+        (vec![at("host", host), named(right("named"), "LEFT")], "named"),
+        (vec![named(at("other", host), "other"), right("any")], "any"),
+        // One that names the peer but asks for another proof leaves it to the next.
+        (vec![signs(named(right("named"), "left")), right("any")], "any"),
+    ] {
+        let mut left = Side::new(1, vec![left()], Keys::new(&key, &[]));
+        let mut right = Side::new(2, connections, Keys::new(&key, &[]).trusting("named", &key, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Ok(expected.into()));
+    }
+}
+
+#[test]
+fn why_a_peer_is_refused_is_that_of_the_best_that_takes_its_proof() {
+    let (ours, theirs) = (key!("p256"), key!("p384"));
+    let named = |mut connection: Connection| {
+        connection.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+        connection
+    };
+    for (connections, expected) in [
+        (vec![right("psk")], StateFault::AuthMethod),
+        (vec![named(right("psk")), signs(right("signature"))], StateFault::Certificate),
+        (vec![signs(right("signature")), right("psk")], StateFault::Certificate),
+    ] {
+        let left_keys = Keys::new(&ours, &[]).trusting("left", &theirs, &[]);
+        let mut left = Side::new(1, vec![signs(left())], left_keys);
+        let mut right =
+            Side::new(2, connections, Keys::new(&theirs, &[]).trusting("signature", &theirs, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Err(expected));
+    }
+}

@@ -1,0 +1,162 @@
+//! Several IKE SAs between two hosts: whose place a new one takes (RFC 7296 section 2.4), and whose not.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+mod pair;
+
+use casemate_ike::Settings;
+use casemate_ike::config::{Connection, IdPattern, Identity, Unique};
+use pair::{Pair, connection};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn named(name: &str) -> Identity {
+    Identity::Fqdn(name.into())
+}
+
+/// A connection of this name, between these identities; nothing is `%any`.
+fn between(name: &str, (own, own_id): (&str, &str), (peer, peer_id): (&str, &str)) -> Connection {
+    let mut connection = connection(own, peer);
+    connection.name = name.into();
+    connection.local.id = Some(named(own_id));
+    connection.remote.id =
+        if peer_id.is_empty() { IdPattern::Any } else { IdPattern::Exactly(named(peer_id)) };
+    connection
+}
+
+/// Both sides have two connections; the left one begins them in turn.
+fn two(left: [Connection; 2], right: [Connection; 2]) -> Pair {
+    let mut pair = Pair::new(left[0].clone(), right[0].clone());
+    pair.left.ike.configure(left.map(Arc::new).into(), &[]);
+    pair.right.ike.configure(right.map(Arc::new).into(), &[]);
+    for connection in pair.left.ike.connections().to_vec() {
+        // INITIAL_CONTACT means what was there before.
+        pair.now = pair.now.after(std::time::Duration::from_secs(1));
+        let child = connection.children[0].clone();
+        let now = pair.now;
+        pair.left.with_env(now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+        pair.run();
+    }
+    pair
+}
+
+fn count(pair: &Pair) -> (usize, usize) {
+    (pair.left.ike.status().count(), pair.right.ike.status().count())
+}
+
+#[test]
+fn a_second_pair_of_identities_leaves_the_first_alone() {
+    let (one, other) = (("right", "one"), ("right", "other"));
+    let left = ("left", "left");
+    let pair = two(
+        [between("a", left, one), between("b", left, other)],
+        [between("a", one, left), between("b", other, left)],
+    );
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
+    // The other way round: two identities of ours.
+    let (left, right) = (("left", "left"), ("right", "right"));
+    let second = ("left", "second");
+    let pair = two(
+        [between("a", left, right), between("b", second, right)],
+        [between("a", right, ("left", "")), between("b", right, ("left", ""))],
+    );
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
+}
+
+#[test]
+fn who_does_not_know_the_peer_claims_no_first_contact() {
+    let (left, right) = (("left", "left"), ("right", "right"));
+    let pair = two(
+        [between("a", left, right), between("b", left, ("right", ""))],
+        [between("a", right, left), between("b", right, left)],
+    );
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
+}
+
+/// A peer that has forgotten everything says so by INITIAL_CONTACT, in whatever case it writes its name.
+#[test]
+fn a_peer_that_begins_anew_takes_the_place_of_its_old_self() {
+    for name in ["left", "LEFT"] {
+        let mut pair = Pair::usual();
+        pair.left.initiate(pair.now);
+        pair.run();
+        let mut again = connection("left", "right");
+        again.local.id = Some(named(name));
+        let mut reborn = pair::Side::new(pair::LEFT, 77, again);
+        std::mem::swap(&mut pair.left, &mut reborn);
+        pair.now = pair.now.after(std::time::Duration::from_secs(1));
+        pair.left.initiate(pair.now);
+        pair.run();
+        assert_eq!(count(&pair), (1, 1), "{name}");
+        assert_eq!(pair.right.downs(), [casemate_ike::Down::NotUnique], "{name}");
+    }
+}
+
+/// `unique` is about one connection: what another has between the same two stays, as with strongSwan.
+#[test]
+fn a_unique_connection_takes_only_its_own_place() {
+    for unique in [Unique::Replace, Unique::Keep] {
+        let (left, right) = (("left", "left"), ("right", "right"));
+        let with = |connection: Connection, second: u8| {
+            let mut child = (*connection.children[0]).clone();
+            let far = |name: u8| casemate_sa::AddrRange::prefix([10, name, 0, 0].into(), 16).unwrap();
+            child.local_ts[0].addrs = Some(far(10 + second));
+            child.remote_ts[0].addrs = Some(far(10 + second));
+            Connection { unique, children: vec![Arc::new(child)], ..connection }
+        };
+        // The second of the right side is found by the algorithms.
+        let mut second = casemate_ike::config::ike_proposals();
+        let first = vec![second.remove(0)];
+        let tell_apart = |mut pair: [Connection; 2]| {
+            pair[0].proposals = first.clone();
+            pair[1].proposals = second.clone();
+            pair
+        };
+        let pair = two(
+            tell_apart([with(between("a", left, right), 1), with(between("b", left, right), 2)]),
+            tell_apart([with(between("a", right, left), 1), with(between("b", right, left), 2)]),
+        );
+        assert_eq!(count(&pair), (2, 2), "{unique:?}: {:?}", pair.right.downs());
+    }
+}
+
+/// The response to the first IKE_AUTH is lost, so the first IKE SA is established only at the peer when the
+/// second is begun.
+#[test]
+fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
+    let (left, right) = (("left", "left"), ("right", "right"));
+    let second = Duration::from_secs(1);
+    let mut pair = Pair::new(between("a", left, right), between("a", right, left));
+    pair.left.ike.configure([between("a", left, right), between("b", left, right)].map(Arc::new).into(), &[]);
+    pair.left.initiate(pair.now);
+    pair.right_takes_all();
+    pair.left_takes_all();
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    pair.now = pair.now.after(second);
+    let other = pair.left.ike.connections()[1].clone();
+    let begun = |ike: &mut casemate_ike::Ike, env: &mut casemate_ike::Env<'_>| {
+        ike.initiate(&other, other.children.first(), None, env)
+    };
+    pair.left.with_env(pair.now, begun).unwrap();
+    pair.run();
+    pair.pass(Duration::from_secs(200));
+    assert_eq!((count(&pair), pair.left.downs(), pair.right.downs()), ((2, 2), vec![], vec![]));
+}
+
+/// The peer's name is `%any` there, so it sends no INITIAL_CONTACT, and its old IKE SAs are still here.
+#[test]
+fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
+    let mut pair = Pair::usual();
+    let settings = Settings::DEVICE;
+    pair.right = pair::Side::with(settings, pair::RIGHT, 2, connection("right", "left"));
+    for seed in 0..10 {
+        let unnamed = between("a", ("left", "left"), ("right", ""));
+        pair.left = pair::Side::new(pair::LEFT, 10 + seed, unnamed);
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.initiate(pair.now);
+        pair.run();
+        let state = pair.left.ike.status().next().map(|ike| ike.state);
+        assert_eq!(state, Some("established"), "{seed}: {:?}", pair.left.downs());
+        assert!(count(&pair).1 <= settings.ike_sas_per_peer, "{seed}");
+    }
+}

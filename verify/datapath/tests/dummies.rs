@@ -1,0 +1,158 @@
+//! Dummy packets (RFC 4303 sections 2.6 and 2.7): nothing on the wire tells them from real ones.
+// Helpers outside #[test] functions: a broken expectation is meant to stop the test.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)]
+
+use casemate_crypto::{CipherAlg, EspSuite, MacAlg, MacKind};
+use casemate_datapath::Inbound;
+use casemate_datapath_tests::{Ends, Link, LinkSpec, Received, packets, suites};
+use casemate_sa::{DfPolicy, DscpPolicy, Mode, OuterHeader};
+use casemate_wire::ip::v4::Ipv4;
+use casemate_wire::ip::v6::Ipv6;
+use std::collections::HashSet;
+
+/// What an observer sees of a packet beside its length, its number and its encrypted part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Visible {
+    tos: u8,
+    df: bool,
+    ttl: u8,
+    flow_label: u32,
+    protocol: u8,
+    ends: Vec<u8>,
+    /// UDP's ports and whether it has a checksum.
+    udp: Option<([u8; 4], bool)>,
+    spi: [u8; 4],
+    /// Whether the identification follows the sequence number.
+    is_numbered: bool,
+}
+
+impl Visible {
+    fn of(wire: &[u8]) -> Self {
+        let (tos, df, ttl, flow_label, protocol, ident, header) = if wire[0] >> 4 == 4 {
+            let ip = Ipv4::parse(wire).unwrap();
+            assert!(ip.verify_checksum());
+            (ip.tos(), ip.df(), ip.ttl(), 0, ip.protocol(), Some(ip.ident()), 20)
+        } else {
+            let ip = Ipv6::parse(wire).unwrap();
+            (ip.traffic_class(), true, ip.hop_limit(), ip.flow_label(), ip.next_header(), None, 40)
+        };
+        let ends = wire[if header == 20 { 12 } else { 8 }..header].to_vec();
+        let udp = &wire[header..];
+        let (udp, esp) = match protocol {
+            17 => (Some((*udp.first_chunk().unwrap(), udp[6..8] != [0, 0])), &udp[8..]),
+            _ => (None, udp),
+        };
+        let seq = u32::from_be_bytes(*esp[4..].first_chunk().unwrap());
+        let is_numbered = ident.is_none_or(|ident| ident == seq as u16);
+        let spi = *esp.first_chunk().unwrap();
+        Self { tos, df, ttl, flow_label, protocol, ends, udp, spi, is_numbered }
+    }
+}
+
+/// A packet of the hosts behind the link, `len` bytes long, of one of a few kinds.
+fn real(spec: &LinkSpec, len: usize, kind: usize) -> Vec<u8> {
+    let (src, dst) = spec.ends.inner;
+    let header = if src.is_ipv4() { 28 } else { 48 };
+    let mut packet = packets::udp(src, dst, (1_000, 2_000), &vec![7; len - header], kind & 1 == 0);
+    let (tos, ttl) = ([0x00, 0x28, 0xb9][kind % 3], if kind & 2 == 0 { 64 } else { 61 });
+    if src.is_ipv4() {
+        let mut ip = Ipv4::parse_quoted(&mut packet[..]).unwrap();
+        ip.set_tos(tos);
+        ip.set_ttl(ttl);
+        ip.set_ident(kind as u16 * 777);
+        ip.fill_checksum();
+    } else {
+        let mut ip = Ipv6::parse_quoted(&mut packet[..]).unwrap();
+        ip.set_traffic_class(tos);
+        ip.set_hop_limit(ttl);
+        ip.set_flow_label(kind as u32 * 31);
+    }
+    packet
+}
+
+fn specs() -> Vec<LinkSpec> {
+    let mut specs = Vec::new();
+    for (mode, ends) in [
+        (Mode::Tunnel, Ends::tunnel(4, 4)),
+        (Mode::Tunnel, Ends::tunnel(4, 6)),
+        (Mode::Tunnel, Ends::tunnel(6, 4)),
+        (Mode::Tunnel, Ends::tunnel(6, 6)),
+        (Mode::Transport, Ends::transport(4)),
+        (Mode::Transport, Ends::transport(6)),
+    ] {
+        for encap in [false, true] {
+            let mut spec = LinkSpec::single(ends, mode, suites::esp(suites::gcm(), 1));
+            (spec.encap, spec.link_mtu) = (encap, 1_500);
+            specs.push(spec.clone());
+            if mode == Mode::Tunnel {
+                spec.tfc_pad_to = 96;
+                specs.push(spec.clone());
+                spec.outer = OuterHeader {
+                    df: DfPolicy::Clear,
+                    dscp: DscpPolicy::Set(10),
+                    ttl: 99,
+                    ..OuterHeader::default()
+                };
+                specs.push(spec);
+            }
+        }
+    }
+    specs
+}
+
+fn dummy(link: &mut Link, len: usize) -> Vec<u8> {
+    let wire = link.a.dummy(link.a_out[0], len).wire();
+    assert!(matches!(link.b.receive(&wire), Received::Other(Inbound::Consumed(_))));
+    wire
+}
+
+#[test]
+fn all_that_is_visible_is_that_of_real_packets() {
+    for spec in specs() {
+        let mut link = spec.build();
+        // The first one is sent before there is any to be like.
+        dummy(&mut link, 100);
+        let mut seen = HashSet::new();
+        for kind in 0..6 {
+            let wire = link.a.send(&real(&spec, 100 + kind, kind)).wire();
+            seen.insert(Visible::of(&wire));
+            assert!(matches!(link.b.receive(&wire), Received::Packet(_)));
+        }
+        let dummies: HashSet<_> = (0..200).map(|_| Visible::of(&dummy(&mut link, 100))).collect();
+        let others: Vec<_> = dummies.difference(&seen).collect();
+        assert!(others.is_empty(), "{spec:?}\nreal {seen:#?}\ndummies also {others:#?}");
+        assert_eq!(dummies.len(), seen.len(), "{spec:?}: each kind of packet is imitated");
+        assert!(seen.iter().all(|visible| visible.is_numbered), "{seen:?}");
+    }
+}
+
+#[test]
+fn dummies_have_lengths_that_real_packets_have() {
+    for spec in specs() {
+        let mut link = spec.build();
+        let shortest = if spec.ends.inner.0.is_ipv4() { 28 } else { 48 };
+        // Some packet before, so that dummies know the IP version inside.
+        let longest = link.a.dp.inner_mtu(link.a_out[0], 1_500).unwrap();
+        dummy(&mut link, 100);
+        let mut lens = HashSet::new();
+        for len in shortest..=longest {
+            lens.insert(link.a.send(&real(&spec, len, 0)).wire().len());
+        }
+        for len in 0..=1_600 {
+            let dummy = dummy(&mut link, len).len();
+            assert!(lens.contains(&dummy), "{spec:?}: a dummy of {len} bytes has {dummy}");
+        }
+        // The path becomes narrower: real packets are not longer than it, or go in fragments.
+        link.a.dp.set_path_mtu(link.a_out[0], 1_300, link.a.now);
+        assert!((0..=1_600).all(|len| dummy(&mut link, len).len() <= 1_300), "{spec:?}");
+    }
+}
+
+#[test]
+fn a_dummy_holds_nothing_of_its_buffer() {
+    // The harness fills the buffer with 0x77. NULL encryption shows what the receiver would see.
+    let null = EspSuite::Separate(CipherAlg::Null, MacAlg::standard(MacKind::HmacSha256));
+    let mut link = LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(null, 1)).build();
+    let wire = dummy(&mut link, 500);
+    assert!(!wire.windows(4).any(|bytes| bytes == [0x77; 4]));
+}
