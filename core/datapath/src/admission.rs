@@ -3,7 +3,7 @@
 //! The only maker of [`Admitted`]. What it decided for a flow and the SAs it came through is remembered.
 
 use crate::sad::{SaId, Sad};
-use crate::spd::{Action, Bundle, FlowCache, Lookup, MAX_BUNDLE, Policy, PolicyTable};
+use crate::spd::{Action, Bundle, Lookup, MAX_BUNDLE, Policy, PolicyTable};
 use crate::{Admitted, Direction, DropReason, Inbound};
 use casemate_sa::Mode;
 use casemate_wire::flow::{FlowKey, Fragment};
@@ -78,59 +78,67 @@ impl Via {
 
 /// What the check says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decided {
+enum Decided {
     Admit,
     /// It is a fragment, and the whole datagram decides.
     Reassemble,
     Refuse(DropReason),
 }
 
-/// A remembered decision. It holds only for the same trail.
+/// A decision for a flow that came through these SAs. The data path remembers it by the flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remembered {
     trail: Trail,
     decided: Decided,
 }
 
+impl Remembered {
+    #[inline]
+    pub(crate) fn is_for(&self, trail: Trail) -> bool {
+        self.trail == trail
+    }
+
+    #[inline]
+    pub(crate) fn verdict(&self, sad: &Sad) -> Inbound {
+        match self.decided {
+            Decided::Admit => {
+                let innermost = self.trail.slots().next_back();
+                let sa = innermost.map(|slot| sad.id_of(Direction::Inbound, slot));
+                Inbound::Deliver(Admitted { sa, proof: Proof(()) })
+            }
+            Decided::Refuse(reason) => Inbound::Drop(reason),
+            Decided::Reassemble => self.reassemble(sad),
+        }
+    }
+
+    #[cold]
+    fn reassemble(&self, sad: &Sad) -> Inbound {
+        if self.trail.is_empty() {
+            return Inbound::Reassemble;
+        }
+        let mut sas = self.trail.slots().map(|slot| sad.id_of(Direction::Inbound, slot));
+        Inbound::ReassembleOpened(Via { sas: [sas.next(), sas.next()] })
+    }
+}
+
 /// Everything the check looks at.
 pub(crate) struct Admission<'d> {
     pub(crate) policies: &'d PolicyTable,
-    pub(crate) cache: &'d mut FlowCache<Remembered>,
     pub(crate) sad: &'d Sad,
     pub(crate) unmatched: Unmatched,
-    pub(crate) epoch: u64,
     pub(crate) whole_only: bool,
 }
 
 impl Admission<'_> {
-    /// Admits the packet of `flow` that came through the SAs in `trail`, or says why not.
-    #[inline]
-    pub(crate) fn check(&mut self, flow: &FlowKey, trail: Trail) -> Inbound {
-        let decided = match self.cache.get(flow, self.epoch) {
-            Some(known) if known.trail == trail => known.decided,
-            _ => {
-                let is_part = self.whole_only && flow.fragment() != Fragment::Whole && !trail.is_empty();
-                let decided = match self.decide(flow, trail) {
-                    Ok(Decided::Admit) if is_part => Decided::Reassemble,
-                    Ok(decided) => decided,
-                    Err(reason) => Decided::Refuse(reason),
-                };
-                self.cache.insert(flow, self.epoch, Remembered { trail, decided });
-                decided
-            }
+    /// Whether the packet of `flow` that came through the SAs in `trail` is admitted, or why not.
+    pub(crate) fn check(&self, flow: &FlowKey, trail: Trail) -> Remembered {
+        let is_part = self.whole_only && flow.fragment() != Fragment::Whole && !trail.is_empty();
+        let decided = match self.decide(flow, trail) {
+            Ok(Decided::Admit) if is_part => Decided::Reassemble,
+            Ok(decided) => decided,
+            Err(reason) => Decided::Refuse(reason),
         };
-        let id = |slot| self.sad.id_of(Direction::Inbound, slot);
-        match decided {
-            Decided::Admit => {
-                Inbound::Deliver(Admitted { sa: trail.slots().next_back().map(id), proof: Proof(()) })
-            }
-            Decided::Refuse(reason) => Inbound::Drop(reason),
-            Decided::Reassemble if trail.is_empty() => Inbound::Reassemble,
-            Decided::Reassemble => {
-                let mut slots = trail.slots().map(id);
-                Inbound::ReassembleOpened(Via { sas: [slots.next(), slots.next()] })
-            }
-        }
+        Remembered { trail, decided }
     }
 
     fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {

@@ -238,6 +238,7 @@ impl Arriving {
     /// Whether the checksum of the IPv4 header in front is right (RFC 1122 section 3.2.1.2). Transport mode
     /// delivers that header with a new checksum, which must not hide an error: ESP covers nothing of the
     /// header, and AH not all.
+    #[inline(never)]
     fn has_sound_header(&self, packet: &[u8]) -> bool {
         self.front.version == IpVersion::V6 || Ipv4::parse_quoted(packet).is_ok_and(|ip| ip.verify_checksum())
     }

@@ -2,7 +2,7 @@
 
 use crate::event::{Event, Events};
 use crate::sad::Sad;
-use crate::spd::{Action, Bundle, FlowCache, Lookup, PolicyId, PolicyTable};
+use crate::spd::{Action, Bundle, Lookup, PolicyId, PolicyTable};
 use crate::{DropReason, Unmatched};
 use casemate_sa::Mode;
 use casemate_wire::flow::{FlowKey, Fragment};
@@ -29,28 +29,14 @@ pub(crate) struct Chain {
 /// Everything the decision looks at.
 pub(crate) struct Classifier<'d> {
     pub(crate) policies: &'d PolicyTable,
-    pub(crate) cache: &'d mut FlowCache<Decision>,
     pub(crate) sad: &'d Sad,
     pub(crate) events: &'d mut Events,
     pub(crate) unmatched: Unmatched,
-    pub(crate) epoch: u64,
 }
 
 impl Classifier<'_> {
     /// Decides for packets of `flow`.
-    #[inline]
     pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
-        match self.cache.get(flow, self.epoch) {
-            Some(decision) => decision,
-            None => {
-                let decision = self.look_up(flow);
-                self.cache.insert(flow, self.epoch, decision);
-                decision
-            }
-        }
-    }
-
-    fn look_up(&mut self, flow: &FlowKey) -> Decision {
         match self.policies.lookup(flow) {
             Lookup::Match(id, policy) => match &policy.action {
                 Action::Discard => Decision::Drop(DropReason::PolicyDiscard),

@@ -12,6 +12,7 @@ use crate::framing::Framing;
 use crate::outbound::Content;
 use crate::sa_out::SaOut;
 use crate::sealing::Step;
+use crate::seq::Reserved;
 use crate::tunnel::{Fields, Inner};
 use crate::{DropReason, Outbound, SaId, pmtu};
 use casemate_crypto::Rng;
@@ -46,9 +47,17 @@ pub(crate) struct Look {
 }
 
 impl Recent {
-    /// Remembers a real packet, before it is protected.
+    /// Remembers a real packet, which is about to be protected with this number. One of transport mode over
+    /// IPv4 gets an identification by the number, as a dummy packet has it.
     #[cold]
-    pub(crate) fn note(&mut self, packet: &[u8]) {
+    pub(crate) fn note_sent(&mut self, mode: Mode, packet: &mut Packet<'_>, number: &Reserved) {
+        self.note(packet.data());
+        if mode == Mode::Transport {
+            set_ident(packet, number.low() as u16);
+        }
+    }
+
+    fn note(&mut self, packet: &[u8]) {
         let Some(look) = Look::of(packet) else { return };
         if let Some(place) = self.looks.get_mut(self.next) {
             *place = Some(look);
@@ -174,8 +183,7 @@ impl Framing {
 /// Gives a packet that is about to be protected in transport mode this identification, as a dummy packet has
 /// it. Nothing reads the one of the source (RFC 6864 section 4.1), and no fragment is protected in transport
 /// mode.
-#[cold]
-pub(crate) fn set_ident(packet: &mut Packet<'_>, ident: u16) {
+fn set_ident(packet: &mut Packet<'_>, ident: u16) {
     if let Ok(mut ip) = Ipv4::parse_quoted(packet.data_mut()) {
         ip.set_ident(ident.max(1));
     }

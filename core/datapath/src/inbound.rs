@@ -5,7 +5,7 @@
 //! whatever thread, and `conclude_inbound` does the rest. What comes out of an SA may be protected again (AH over ESP); then the
 //! steps repeat, until nothing more is ours to open.
 
-use crate::admission::{Admission, Trail};
+use crate::admission::{Admission, Remembered, Trail};
 use crate::arrival::{Arriving, Early, Stage};
 use crate::datapath::{Datapath, Role};
 use crate::esp::{EspKey, RUN};
@@ -175,34 +175,36 @@ impl Datapath {
     }
 
     /// Keeps TCP connections that begin with an admitted packet to segments that fit.
-    #[inline]
-    fn clamp_admitted(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        flow: &FlowKey,
-        verdict: Inbound,
-    ) -> Inbound {
+    #[cold]
+    fn clamp_admitted(&mut self, now: Instant, packet: &mut Packet<'_>, flow: &FlowKey, verdict: &Inbound) {
         if let Inbound::Deliver(admitted) = verdict
             && (admitted.sa.is_some() || self.role == Role::Host)
-            && mss::may_be_syn(flow, packet.data())
         {
             self.lower_mss_inbound(now, packet.data_mut(), flow);
         }
-        verdict
     }
 
+    /// The policy check of a packet that came through the SAs of `trail`.
     #[inline]
     fn check_policy(&mut self, flow: &FlowKey, trail: Trail) -> Inbound {
-        let mut admission = Admission {
+        let known = match self.flows_in.get(flow, self.epoch) {
+            Some(known) if known.is_for(trail) => known,
+            _ => self.check_policy_anew(flow, trail),
+        };
+        known.verdict(&self.sad)
+    }
+
+    #[inline(never)]
+    fn check_policy_anew(&mut self, flow: &FlowKey, trail: Trail) -> Remembered {
+        let admission = Admission {
             policies: &self.spd_in,
-            cache: &mut self.flows_in,
             sad: &self.sad,
             unmatched: self.unmatched,
-            epoch: self.epoch,
             whole_only: self.role == Role::Host,
         };
-        admission.check(flow, trail)
+        let decision = admission.check(flow, trail);
+        self.flows_in.insert(flow, self.epoch, decision);
+        decision
     }
 
     /// The policy check of a datagram that was put together from fragments whose verdicts were
@@ -212,7 +214,12 @@ impl Datapath {
             (None, _) => Inbound::Drop(DropReason::NoSa),
             (_, Err(_)) => Inbound::Drop(DropReason::InnerMalformed),
             (Some(trail), Ok(overview)) => match self.check_policy(&overview.key, trail) {
-                verdict @ Inbound::Deliver(_) => self.clamp_admitted(now, packet, &overview.key, verdict),
+                verdict @ Inbound::Deliver(_) => {
+                    if mss::may_be_syn(&overview.key, packet.data()) {
+                        self.clamp_admitted(now, packet, &overview.key, &verdict);
+                    }
+                    verdict
+                }
                 Inbound::Drop(reason) => Inbound::Drop(reason),
                 // It is no datagram but a fragment still.
                 _ => Inbound::Drop(DropReason::FragmentWithoutPorts),
@@ -240,7 +247,10 @@ impl Datapath {
                     // What parses is no longer than its bytes.
                     let _ = packet.set_len(overview.total_len());
                     let verdict = self.check_policy(&overview.key, arriving.trail);
-                    self.clamp_admitted(now, packet, &overview.key, verdict)
+                    if mss::may_be_syn(&overview.key, packet.data()) {
+                        self.clamp_admitted(now, packet, &overview.key, &verdict);
+                    }
+                    verdict
                 }
             },
         };

@@ -5,7 +5,7 @@
 
 use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::{Datapath, Role};
-use crate::dummy::{self, Look};
+use crate::dummy::{Look, Recent};
 use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
 use crate::protect::Framed;
@@ -33,6 +33,24 @@ pub(crate) enum Origin {
 pub(crate) enum Content {
     Packets,
     Dummies(Look),
+}
+
+/// What is done with each packet of a run.
+enum Work<'a> {
+    Packets,
+    /// The SA carries dummy packets, which follow its packets.
+    Noted(&'a mut Recent),
+    Dummies(Look),
+}
+
+impl<'a> Work<'a> {
+    fn new(content: Content, recent: Option<&'a mut Recent>) -> Self {
+        match (content, recent) {
+            (Content::Packets, None) => Self::Packets,
+            (Content::Packets, Some(recent)) => Self::Noted(recent),
+            (Content::Dummies(look), _) => Self::Dummies(look),
+        }
+    }
 }
 
 impl Datapath {
@@ -174,17 +192,25 @@ impl Datapath {
     }
 
     /// What is to be done with outgoing packets of `flow`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
+        match self.flows_out.get(flow, self.epoch) {
+            Some(decision) => decision,
+            None => self.decide_anew(flow),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_anew(&mut self, flow: &FlowKey) -> Decision {
         let mut classifier = Classifier {
             policies: &self.spd_out,
-            cache: &mut self.flows_out,
             sad: &self.sad,
             events: &mut self.events,
             unmatched: self.unmatched,
-            epoch: self.epoch,
         };
-        classifier.decide(flow)
+        let decision = classifier.decide(flow);
+        self.flows_out.insert(flow, self.epoch, decision);
+        decision
     }
 
     /// Classifies the packet and checks that its protected form fits the path.
@@ -308,22 +334,21 @@ impl Datapath {
             return None;
         };
         let moving = packets.iter_mut().zip(steps).filter(|(_, step)| step.chain.is_some());
+        let mut work = Work::new(content, recent.as_deref_mut());
         for (packet, step) in moving {
             let bytes = packet.len();
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
-                    |number| match content {
-                        Content::Packets => {
-                            if let Some(recent) = recent {
-                                recent.note(packet.data());
-                                if shared.mode == Mode::Transport {
-                                    dummy::set_ident(packet, number.low() as u16);
-                                }
+                    |number| {
+                        let will_be_cut = step.fragment_to.is_some();
+                        match &mut work {
+                            Work::Packets => {}
+                            Work::Noted(recent) => recent.note_sent(shared.mode, packet, &number),
+                            Work::Dummies(look) => {
+                                return framing.protect_dummy(shared, packet, look, number, rng);
                             }
-                            let will_be_cut = step.fragment_to.is_some();
-                            framing.protect(shared, packet, &step.header, number, will_be_cut, rng)
                         }
-                        Content::Dummies(look) => framing.protect_dummy(shared, packet, &look, number, rng),
+                        framing.protect(shared, packet, &step.header, number, will_be_cut, rng)
                     },
                 );
             match framed {

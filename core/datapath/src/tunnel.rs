@@ -131,7 +131,7 @@ impl Outer {
     }
 
     /// Puts a header with these fields in front of a payload of `protocol`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_fields(
         &self,
         packet: &mut Packet<'_>,

@@ -49,7 +49,7 @@ impl<V: Copy> FlowCache<V> {
     }
 
     /// What was decided for the flow in this epoch, if it is still known.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, flow: &FlowKey, epoch: u64) -> Option<V> {
         let is_it = |entry: &&Entry<V>| entry.flow == *flow && entry.epoch == epoch;
         if let Some(entry) = self.recent.as_ref().filter(is_it) {
