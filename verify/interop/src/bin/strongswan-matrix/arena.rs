@@ -161,11 +161,17 @@ impl Arena {
 
     /// Ping and TCP from both sides, between these two addresses; all of it protected, says the wire.
     pub(crate) fn traffic_between(&mut self, left: &str, right: &str) -> Result<String> {
+        self.traffic_from([(Side::Left, left, right), (Side::Right, right, left)])
+    }
+
+    /// Ping and TCP from each of these sides, from the first address to the second; all of it protected, says
+    /// the wire.
+    pub(crate) fn traffic_from(&mut self, [first, second]: [(Side, &str, &str); 2]) -> Result<String> {
         let before = self.wire()?.protected();
-        let ping = self.ping(Side::Left, left, right)?;
-        self.ping(Side::Right, right, left)?;
-        self.tcp(Side::Left, left, right)?;
-        self.tcp(Side::Right, right, left)?;
+        let ping = self.ping(first.0, first.1, first.2)?;
+        self.ping(second.0, second.1, second.2)?;
+        self.tcp(first.0, first.1, first.2)?;
+        self.tcp(second.0, second.1, second.2)?;
         // Requests and answers of both sides, at least.
         let expected = before.saturating_add(SIZES.len().saturating_mul(4));
         self.wait_until(SOON, |arena| match arena.wire()?.protected() {

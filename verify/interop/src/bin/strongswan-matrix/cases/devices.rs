@@ -41,6 +41,7 @@ pub(super) const CHOICE: &[&str] = &[
     "kernel/ah/sha256-esn/transport/initiate",
     "kernel/ah/sha256-esn/tunnel/respond",
     "kernel/udp/initiator-behind-nat/initiate",
+    "kernel/udp/transport-behind-nat/*",
     "kernel/udp/transport-v4/respond",
     "kernel/rekey/child/transport/by-us/initiate",
     "kernel/rekey/child/tunnel/by-peer/respond",

@@ -1,7 +1,7 @@
 //! An initiator behind a NAT, and a NAT that forgets.
 
 use super::{Case, demand};
-use crate::arena::Arena;
+use crate::arena::{Arena, SOON};
 use crate::peer::Target;
 use crate::plan::{CHILD, Plan};
 use crate::side::{Family, Side};
@@ -39,7 +39,15 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 
 /// The responder does not know where the initiator is.
 pub(super) fn behind(initiator: Side) -> Plan {
-    let mut plan = Plan::new(initiator);
+    hidden(Plan::new(initiator))
+}
+
+/// The same in transport mode.
+pub(super) fn behind_in_transport_mode(initiator: Side) -> Plan {
+    hidden(Plan::transport(initiator))
+}
+
+fn hidden(mut plan: Plan) -> Plan {
     plan.connection_of(plan.responder(), "remote_addrs", "%any");
     plan
 }
@@ -50,6 +58,25 @@ pub(super) fn through_a_nat(arena: &mut Arena) -> Result<String> {
     arena.establish()?;
     demand_seen_at(arena, &PORTS)?;
     arena.traffic(Family::V4)
+}
+
+/// The same in transport mode. Each side calls the other one by the address that it sees, so the selectors of
+/// the sides are not mirrored (RFC 7296 section 2.23.1).
+pub(super) fn transport_through_a_nat(arena: &mut Arena) -> Result<String> {
+    translate(arena, &PORTS)?;
+    arena.initiate(Target::Child(CHILD))?;
+    let (hidden, open) = (arena.initiator(), arena.plan.responder());
+    let [ours, theirs] = [hidden, open].map(|side| side.wire(Family::V4));
+    let seen = open.router(Family::V4);
+    for (side, local, remote) in [(hidden, &ours, &theirs), (open, &theirs, &seen)] {
+        let child = arena.wait_until(SOON, |arena| arena.child_sa(side, CHILD))?;
+        let expected = [local, remote].map(|address| vec![format!("{address}/32")]);
+        let selectors = [child.local_ts, child.remote_ts];
+        let name = side.name();
+        demand(selectors == expected, &format!("{name}: selectors {selectors:?}, expected {expected:?}"))?;
+    }
+    demand_seen_at(arena, &PORTS)?;
+    arena.traffic_from([(hidden, &ours, &theirs), (open, &theirs, &seen)])
 }
 
 /// Hides the initiator behind the router's address.

@@ -78,6 +78,8 @@ fn in_udp(cases: &mut Vec<Case>, initiator: Side) {
     }
     let form = Form { in_udp: true, ..TUNNEL };
     cases.push(case("udp/initiator-behind-nat", nat::behind(initiator), form, nat::through_a_nat));
+    let (plan, form) = (nat::behind_in_transport_mode(initiator), Form { in_udp: true, ..TRANSPORT });
+    cases.push(case("udp/transport-behind-nat", plan, form, nat::transport_through_a_nat));
 }
 
 /// The child is for TCP alone, to one port of the responder.
