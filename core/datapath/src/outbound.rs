@@ -5,7 +5,7 @@
 
 use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::{Datapath, Role};
-use crate::dummy::{Look, Recent};
+use crate::dummy::Look;
 use crate::esp::RUN;
 use crate::icmp::{self, NoReply};
 use crate::protect::Framed;
@@ -36,18 +36,18 @@ pub(crate) enum Content {
 }
 
 /// What is done with each packet of a run.
-enum Work<'a> {
+enum Work {
     Packets,
-    /// The SA carries dummy packets, which follow its packets.
-    Noted(&'a mut Recent),
+    /// The SA carries dummy packets, and all its packets show the same.
+    Covered(Look),
     Dummies(Look),
 }
 
-impl<'a> Work<'a> {
-    fn new(content: Content, recent: Option<&'a mut Recent>) -> Self {
-        match (content, recent) {
+impl Work {
+    fn new(content: Content, look: Option<Look>) -> Self {
+        match (content, look) {
             (Content::Packets, None) => Self::Packets,
-            (Content::Packets, Some(recent)) => Self::Noted(recent),
+            (Content::Packets, Some(look)) => Self::Covered(look),
             (Content::Dummies(look), _) => Self::Dummies(look),
         }
     }
@@ -329,21 +329,23 @@ impl Datapath {
         content: Content,
     ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let Some(SaOut { shared, framing, seq, meter, recent, .. }) = self.sad.outbound(slot) else {
+        let Some(SaOut { shared, framing, seq, meter, look, .. }) = self.sad.outbound(slot) else {
             steps.iter_mut().for_each(|step| step.stop(DropReason::NoOutboundSa));
             return None;
         };
         let moving = packets.iter_mut().zip(steps).filter(|(_, step)| step.chain.is_some());
-        let mut work = Work::new(content, recent.as_deref_mut());
+        let work = Work::new(content, *look);
         for (packet, step) in moving {
             let bytes = packet.len();
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
                     |number| {
                         let will_be_cut = step.fragment_to.is_some();
-                        match &mut work {
+                        match &work {
                             Work::Packets => {}
-                            Work::Noted(recent) => recent.note_sent(shared.mode, packet, &number),
+                            Work::Covered(look) => {
+                                look.cover(shared.mode, packet, &mut step.header, &number);
+                            }
                             Work::Dummies(look) => {
                                 return framing.protect_dummy(shared, packet, look, number, rng);
                             }

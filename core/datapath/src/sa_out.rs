@@ -1,6 +1,6 @@
 //! An outbound SA in the SAD: keys that all cores share, what goes around a packet, and what changes with each packet.
 
-use crate::dummy::Recent;
+use crate::dummy::Look;
 use crate::framing::Framing;
 use crate::lifetime::Meter;
 use crate::pmtu::PathMtu;
@@ -30,8 +30,8 @@ pub(crate) struct SaOut {
     /// Boxed, for few SAs have one: policies say what negotiated ones carry.
     pub(crate) selector: Option<Box<Selector>>,
     pub(crate) dscp: DscpSet,
-    /// What its last packets look like, once it has carried a dummy packet.
-    pub(crate) recent: Option<Box<Recent>>,
+    /// What all its packets show, if it carries dummy packets.
+    pub(crate) look: Option<Look>,
     /// Order of addition, set by the SAD.
     pub(crate) serial: u64,
 }
@@ -58,7 +58,7 @@ impl SaOut {
             reqid: params.reqid,
             selector: params.selector.map(Box::new),
             dscp: params.dscp,
-            recent: None,
+            look: None,
             serial: 0,
         })
     }

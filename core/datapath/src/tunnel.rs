@@ -174,8 +174,9 @@ impl Outer {
         }
     }
 
+    /// The TOS field or traffic class of the outer header.
     #[inline]
-    fn tos(&self, inner: &Inner) -> u8 {
+    pub(crate) fn tos(&self, inner: &Inner) -> u8 {
         let dscp = match self.choice.dscp {
             DscpPolicy::Copy => inner.tos & 0xfc,
             DscpPolicy::Set(dscp) => dscp << 2,

@@ -101,6 +101,9 @@ impl Engine {
             .flat_map(|version| shares.iter().map(move |share| (version, share)))
             .map(|(version, share)| Receiver::open(version, tun.index(), share))
             .collect::<Result<_, _>>()?;
+        for sa in dummies.iter().flat_map(|dummies| &dummies.sas) {
+            endpoint.datapath_mut().carry_dummies(*sa);
+        }
         let mut numbers = encap_ports(&sas);
         if speaks_ike {
             let natt = Settings::SERVER.natt_port;
