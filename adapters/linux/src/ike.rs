@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::buffers::Buffers;
+use crate::netlink::Netlink;
 use crate::raw::{Sender, is_full};
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::Cut;
@@ -12,6 +13,7 @@ use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -123,7 +125,15 @@ fn payload_at(packet: &[u8]) -> Option<usize> {
 
 /// The kernel's choice of our address on the way to others, past our own routes.
 pub(crate) struct MarkedRoutes {
-    pub(crate) mark: u32,
+    mark: u32,
+    netlink: RefCell<Netlink>,
+}
+
+impl MarkedRoutes {
+    /// Of packets that carry `mark`.
+    pub(crate) fn open(mark: u32) -> Result<Self, Error> {
+        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?) })
+    }
 }
 
 impl casemate::Routes for MarkedRoutes {
@@ -135,12 +145,15 @@ impl casemate::Routes for MarkedRoutes {
         socket.connect((remote, IKE_PORT)).ok()?;
         Some(socket.local_addr().ok()?.ip())
     }
+
+    fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
+        self.netlink.borrow_mut().link_mtu_to(remote, self.mark).ok()?
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Netlink;
     use crate::netns::Netns;
     use std::time::Duration;
 

@@ -163,6 +163,12 @@ impl Netlink {
         }))
     }
 
+    /// The MTU of the link through which packets with `mark` reach `dst`; `None` if there is no way.
+    pub fn link_mtu_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<usize>, Error> {
+        let index = self.interface_to(dst, mark)?;
+        index.map(|index| self.link_at(index).map(|link| link.mtu)).transpose()
+    }
+
     /// Every policy rule of an IP version.
     pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
         let mut message = RuleMessage::default();

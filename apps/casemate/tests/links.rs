@@ -1,4 +1,5 @@
-//! `casemate run` between links of different speed: a flood to a slow one costs the peers behind the others nothing.
+//! `casemate run` between links of different speed and MTU: a flood to a slow one costs the peers behind the
+//! others nothing, and each peer gets packets as long as its link takes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +10,7 @@
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
+mod segment;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
@@ -168,5 +170,64 @@ fn a_flood_to_a_slow_link_costs_other_peers_nothing() {
         assert_eq!(reasons, ["link-full"], "{plan:?}");
         assert!(left.said().contains(&plan.outer(2, 2).to_string()), "{}", left.said());
         assert!(left.stop().success() && receives.stop().success());
+    }
+}
+
+/// One end of a tunnel with keys that are negotiated; `own` and `peer` are inner and outer addresses.
+fn negotiated(own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr), action: &str) -> String {
+    let name = peer.1.to_string().replace(['.', ':'], "-");
+    format!(
+        "connections {{ {name} {{\n local_addrs = {}\n remote_addrs = {}\n\
+         local {{ auth = psk }}\n remote {{ auth = psk }}\n\
+         children {{ c {{ local_ts = {}\n remote_ts = {}\n start_action = {action} }} }} }} }}\n\
+         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+        own.1, peer.1, own.0, peer.0
+    )
+}
+
+/// The link to one peer is narrower than most, and that to the other one wider. What left announces tells, for the
+/// peers have wide links.
+#[test]
+fn each_peer_gets_what_its_link_takes() {
+    let Some(lab) = Lab::build("each_peer_gets_what_its_link_takes") else { return };
+    let third = third_host(&lab);
+    let set_mtu = |host: &Host, name: &str, mtu| {
+        let set = || {
+            let mut netlink = Netlink::open()?;
+            let index = netlink.link(name)?.index;
+            netlink.set_up(index, mtu)
+        };
+        host.run(set).unwrap();
+    };
+    for (host, name, mtu) in [(&lab.left, WIRE, 9_000), (&lab.right, WIRE, 9_000)] {
+        set_mtu(host, name, mtu);
+    }
+    for (host, name, mtu) in [(&lab.left, FAST, 1_300), (&third, FAST, 9_000)] {
+        set_mtu(host, name, mtu);
+    }
+    for v4 in [true, false] {
+        let plan = Plan { v4, encap: false };
+        let ends = |network| {
+            let own = (plan.inner(1), plan.outer(network, 1));
+            (own, (plan.inner(network), plan.outer(network, 2)))
+        };
+        let peers = [(2, &lab.right), (3, &third)];
+        let started = peers.map(|(network, host)| {
+            let (left, peer) = ends(network);
+            host.negotiate(&negotiated(peer, left, "none"), None)
+        });
+        let conf = peers.map(|(network, _)| negotiated(ends(network).0, ends(network).1, "start"));
+        let left = lab.left.negotiate(&conf.concat(), None);
+        lab.left.waits_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
+        for (network, host, mtu) in [(2, &lab.right, 9_000), (3, &third, 1_300)] {
+            let (from, to) = (plan.inner(1), plan.inner(network));
+            let announced = segment::announced((&lab.left, from), (host, to));
+            // AES-GCM in a tunnel takes 34 to 37 bytes and the outer header.
+            let header = if v4 { 20 } else { 40 };
+            let (packet, most) = (announced + header + 20, mtu - header - 34);
+            assert!(packet <= most && packet > most - 24, "IPv4 {v4}, {mtu}: {announced} {}", left.said());
+        }
+        assert!(left.stop().success());
+        started.into_iter().for_each(|peer| assert!(peer.stop().success()));
     }
 }

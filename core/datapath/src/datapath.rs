@@ -37,7 +37,7 @@ pub struct Config {
     pub seed: u64,
     /// What happens to packets that no policy names.
     pub unmatched: Unmatched,
-    /// MTU of the link on the protected side, in bytes.
+    /// MTU of the link towards the peers, in bytes, where no SA has another one.
     pub link_mtu: usize,
 }
 
@@ -317,6 +317,12 @@ impl Datapath {
         self.sad.outbound_by_id(id).is_some_and(|sa| sa.path_mtu.update(now, mtu))
     }
 
+    /// The link towards the peer of an outbound SA takes packets of at most `mtu` bytes; before, and after the peer moved to another
+    /// address, the data path's link counts. `false` if the SA is gone.
+    pub fn set_sa_link_mtu(&mut self, id: SaId, mtu: usize) -> bool {
+        self.sad.outbound_by_id(id).map(|sa| sa.path_mtu.set_link(mtu)).is_some()
+    }
+
     /// Believes a router's word about the path of one of our SAs, as far as [`crate::pmtu`] goes. `false` if it was about
     /// no SA of ours.
     pub(crate) fn learn_path_mtu(&mut self, update: &PmtuUpdate, now: Instant) -> bool {
@@ -333,7 +339,8 @@ impl Datapath {
         sa.map(|sa| sa.path_mtu.update(now, update.mtu)).is_some()
     }
 
-    /// The MTU of the link on the protected side changed.
+    /// The MTU of the link changed: that of SAs without one of their own
+    /// ([`set_sa_link_mtu`](Self::set_sa_link_mtu)), and of what is bypassed.
     pub fn set_link_mtu(&mut self, mtu: usize) {
         self.link_mtu = mtu;
     }

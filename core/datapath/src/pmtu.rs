@@ -2,6 +2,7 @@
 //!
 //! Fed by [`crate::icmp::parse_inbound`], asked by the outbound side before it seals. A learned value only ever lowers the
 //! link's MTU, and only for a while (section 8.2.2: it MUST be aged); then the network is probed again by simply sending.
+//! The link is that towards the peer of the SA, where the caller knows it, and that of the data path otherwise.
 
 use casemate_sa::Instant;
 use core::time::Duration;
@@ -18,6 +19,8 @@ pub const MAX_AGE: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMtu {
     floor: usize,
+    /// MTU of the link towards the peer.
+    link: Option<usize>,
     learned: Option<Learned>,
 }
 
@@ -29,13 +32,23 @@ struct Learned {
 
 impl PathMtu {
     /// Of an SA whose outer header is IPv4.
-    pub const V4: Self = Self { floor: V4_MIN_MTU, learned: None };
+    pub const V4: Self = Self::with_floor(V4_MIN_MTU);
     /// Of an SA whose outer header is IPv6.
-    pub const V6: Self = Self { floor: V6_MIN_MTU, learned: None };
+    pub const V6: Self = Self::with_floor(V6_MIN_MTU);
 
     /// Nothing learned yet; claims below `floor` count as `floor`.
     pub const fn with_floor(floor: usize) -> Self {
-        Self { floor, learned: None }
+        Self { floor, link: None, learned: None }
+    }
+
+    /// The link towards the peer takes packets of at most `mtu` bytes.
+    pub const fn set_link(&mut self, mtu: usize) {
+        self.link = Some(mtu);
+    }
+
+    /// The peer is somewhere else now: nothing is known of the path there.
+    pub const fn forget(&mut self) {
+        (self.link, self.learned) = (None, None);
     }
 
     /// Takes note that the path lets no more than `mtu` bytes through; whether that changed the value.
@@ -52,8 +65,9 @@ impl PathMtu {
         before != Some(value)
     }
 
-    /// The MTU to use towards the peer over a link of `link_mtu`.
+    /// The MTU to use towards the peer; `link_mtu` is that of the link if no other one is set.
     pub fn current(&self, now: Instant, link_mtu: usize) -> usize {
+        let link_mtu = self.link.unwrap_or(link_mtu);
         self.in_force(now).map_or(link_mtu, |value| value.min(link_mtu))
     }
 
@@ -105,6 +119,18 @@ mod tests {
         assert_eq!(path.current(later, 1500), 1500, "aged");
         assert!(path.update(later, 1450), "after aging a higher value is news");
         assert_eq!(path.current(later, 1500), 1450);
+    }
+
+    #[test]
+    fn the_link_towards_the_peer_counts_before_that_of_the_data_path() {
+        let mut path = PathMtu::V4;
+        path.set_link(9000);
+        assert_eq!(path.current(T0, 1500), 9000);
+        path.set_link(1300);
+        assert!(path.update(T0, 1400));
+        assert_eq!(path.current(T0, 1500), 1300, "the link is narrower than what a router said");
+        path.forget();
+        assert_eq!(path.current(T0, 1500), 1500);
     }
 
     #[test]

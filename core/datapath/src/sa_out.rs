@@ -66,8 +66,9 @@ impl SaOut {
     /// Takes other addresses; `false` if they do not fit the SA.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
         let moved = self.framing.move_to(path);
-        if moved {
+        if moved && self.path() != (path.src, path.dst) {
             (self.src, self.dst) = (path.src, path.dst);
+            self.path_mtu.forget();
         }
         moved
     }

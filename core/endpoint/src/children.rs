@@ -1,7 +1,7 @@
 //! Child SAs in the data path: installed before what they replace is removed, and removed when nothing comes any more.
 
 use crate::Notice;
-use crate::host::Spis;
+use crate::host::{Routes, Spis};
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -109,10 +109,18 @@ pub(crate) struct Bench<'b> {
     pub(crate) notices: &'b mut VecDeque<Notice>,
     pub(crate) spis: &'b mut Spis,
     pub(crate) providers: &'b Providers<'b>,
+    pub(crate) routes: &'b dyn Routes,
     pub(crate) now: Instant,
 }
 
 impl Bench<'_> {
+    /// Adds an outbound SA, which knows the link towards its peer.
+    fn add_outbound(&mut self, params: &SaParams) -> Result<SaId, AddSaError> {
+        let id = self.datapath.add_sa(params, Direction::Outbound, self.providers, self.now)?;
+        learn_link(self.datapath, id, params.dst, self.routes);
+        Ok(id)
+    }
+
     fn spds(&mut self) -> Spds<'_> {
         Spds { datapath: self.datapath, notices: self.notices }
     }
@@ -200,7 +208,7 @@ impl Children {
         let id = bench.datapath.add_sa(&inbound, Direction::Inbound, bench.providers, bench.now)?;
         let spi_in = inbound.spi;
         let out = if up.active {
-            match bench.datapath.add_sa(&outbound, Direction::Outbound, bench.providers, bench.now) {
+            match bench.add_outbound(&outbound) {
                 Ok(id) => Outbound::Used(id),
                 Err(error) => {
                     bench.datapath.remove_sa(id);
@@ -273,7 +281,7 @@ impl Children {
     pub(crate) fn activate(&mut self, id: ChildId, bench: &mut Bench<'_>) -> Result<(), NotInstalled> {
         let Some(child) = self.known.get_mut(id) else { return Ok(()) };
         let Outbound::Waits(params) = &child.outbound else { return Ok(()) };
-        let added = bench.datapath.add_sa(params, Direction::Outbound, bench.providers, bench.now)?;
+        let added = bench.add_outbound(params)?;
         child.outbound = Outbound::Used(added);
         self.by_sa.insert(added, id);
         let replaces = child.replaces;
@@ -321,7 +329,13 @@ impl Children {
     }
 
     /// Child SAs follow a peer that moved.
-    pub(crate) fn follow(&mut self, children: &[ChildId], path: Path, datapath: &mut Datapath) {
+    pub(crate) fn follow(
+        &mut self,
+        children: &[ChildId],
+        path: Path,
+        datapath: &mut Datapath,
+        routes: &dyn Routes,
+    ) {
         let (local, remote) = (path.local, path.remote);
         let Self { known, lineages, by_peer, .. } = self;
         for child in children.iter().filter_map(|id| known.get(*id)) {
@@ -329,6 +343,7 @@ impl Children {
             if let Outbound::Used(id) = child.outbound {
                 let encap = encap(local.port(), remote.port());
                 datapath.move_sa(id, SaPath { src: local.ip(), dst: remote.ip(), encap });
+                learn_link(datapath, id, remote.ip(), routes);
             }
             let encap = encap(remote.port(), local.port());
             datapath.move_sa(child.inbound, SaPath { src: remote.ip(), dst: local.ip(), encap });
@@ -363,6 +378,13 @@ impl Children {
             Outbound::Waits(_) | Outbound::Gone => None,
         };
         Some((child.inbound, outbound))
+    }
+}
+
+/// Has an outbound SA know the link towards its peer.
+fn learn_link(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes) {
+    if let Some(mtu) = routes.link_mtu(peer) {
+        datapath.set_sa_link_mtu(id, mtu);
     }
 }
 

@@ -310,7 +310,7 @@ impl Endpoint {
                 self.datapath.ask_again();
             }
             Event::Moved { children, path, .. } => {
-                self.children.follow(children, *path, &mut self.datapath);
+                self.children.follow(children, *path, &mut self.datapath, means.routes);
             }
             Event::IkeUp { .. }
             | Event::IkeDown { .. }
@@ -343,7 +343,8 @@ impl Endpoint {
 
     fn bench<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, Bench<'b>) {
         let Self { children, datapath, notices, spis, .. } = self;
-        (children, Bench { datapath, notices, spis, providers: means.providers, now: means.now })
+        let (providers, routes, now) = (means.providers, means.routes, means.now);
+        (children, Bench { datapath, notices, spis, providers, routes, now })
     }
 
     fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {

@@ -12,6 +12,12 @@ use core::net::IpAddr;
 pub trait Routes {
     /// Our address on the way to `remote`, if there is a way.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
+
+    /// MTU of the link on the way to `remote`, in bytes, outer headers included; `None` where the data path's
+    /// link is the only one.
+    fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {
+        None
+    }
 }
 
 /// Inbound SPIs that are taken, with the SA of those that are negotiated and installed.

@@ -181,7 +181,7 @@ fn protect(idents: &mut Idents, now: Instant, packet: &mut Packet<'_>, lender: &
     idents.number(packet.data_mut());
     let (verdict, link_mtu) =
         lender.lend(|datapath, rng| (datapath.outbound_reassembled(now, rng, packet), datapath.link_mtu()));
-    let mut cut = |mtu: usize| Cut { mtu: mtu.min(link_mtu), ident: idents.next() };
+    let mut cut = |mtu: usize| Cut { mtu, ident: idents.next() };
     match verdict {
         Outbound::Send(Sealed { sa, fragment_to, .. }) => {
             Leaving::Send { sa: Some(sa), cut: fragment_to.map(|mtu| cut(mtu.into())) }

@@ -85,6 +85,30 @@ fn a_full_segment_fits_and_a_longer_one_would_not() {
     }
 }
 
+/// The link towards the peer of an SA counts, not that of the data path, which is another peer's.
+#[test]
+fn the_link_of_the_sa_counts() {
+    for mut spec in specs() {
+        spec.link_mtu = 1_500;
+        let mut link = spec.build();
+        let usual = announced_through(&mut link, &spec).0;
+        let outermost = *link.a_out.last().unwrap();
+        assert!(link.a.dp.set_sa_link_mtu(outermost, 9_000));
+        let wide = announced_through(&mut link, &spec).0;
+        assert!((8_800..8_960).contains(&wide), "{wide}");
+        let (a, b) = spec.ends.inner;
+        match link.a.send(&tcp(a, b, 0x10, wide)) {
+            Sent::Wire(wire, sealed) => {
+                assert!(sealed.fragment_to.is_none() && wire.len() > 8_900, "{}", wire.len());
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(link.a.dp.set_sa_link_mtu(outermost, 1_300));
+        let narrow = announced_through(&mut link, &spec).0;
+        assert!(narrow <= usual - 200 + 16 && narrow >= usual - 200 - 16, "{narrow} {usual}");
+    }
+}
+
 /// A gateway leaves alone what it bypasses. A host whose stack leaves cutting to us is told of its link.
 #[test]
 fn in_clear_the_link_counts_for_hosts_alone() {

@@ -321,7 +321,8 @@ impl Sending {
         common: &Common,
         now: Instant,
     ) {
-        let mtu = link_mtu(&mut self.netlink, dst, self.mark).filter(|&mtu| mtu < packet.len());
+        let mtu = self.netlink.link_mtu_to(dst, self.mark).ok().flatten();
+        let mtu = mtu.filter(|&mtu| mtu < packet.len());
         // RFC 8200 section 5: IPv6 packets of others are not cut on their way.
         let Some(mtu) = mtu.filter(|_| sa.is_some() || dst.is_ipv4()) else {
             return common.note_drop(now, DropReason::TooBig, packet);
@@ -344,10 +345,4 @@ fn push<'p>(queue: &mut ArrayVec<Outgoing<'p>, BATCH>, packet: &'p [u8], sa: Opt
     if let Some(dst) = destination(packet) {
         queue.push((packet, dst, sa));
     }
-}
-
-/// The MTU of the link towards `dst`.
-pub(crate) fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32) -> Option<usize> {
-    let index = netlink.interface_to(dst, mark).ok()??;
-    netlink.link_at(index).ok().map(|link| link.mtu)
 }

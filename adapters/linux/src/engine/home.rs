@@ -27,11 +27,10 @@ pub struct Home {
 impl Home {
     pub(super) fn new(
         endpoint: Endpoint,
-        (rng, clock, mark): (SystemRng, Clock, u32),
+        (rng, clock, routes): (SystemRng, Clock, MarkedRoutes),
         providers: Vec<&'static dyn Provider>,
         credentials: Arc<dyn Credentials + Send + Sync>,
     ) -> Self {
-        let routes = MarkedRoutes { mark };
         Self { endpoint, rng, clock, routes, queues: None, rejected_writes: 0, providers, credentials }
     }
 

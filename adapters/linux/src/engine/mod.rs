@@ -45,7 +45,7 @@ mod whole;
 
 use crate::Error;
 use crate::filter::{Share, Urgent};
-use crate::ike::IkePorts;
+use crate::ike::{IkePorts, MarkedRoutes};
 use crate::raw::{Sender, Sinks};
 use crate::receive::Receiver;
 use crate::sys::Bell;
@@ -136,7 +136,7 @@ impl Engine {
         let exit = Exit::new(sender.clone(), (mark, with_trains), outbound)?;
         let receiving = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
         let ours = receiving.map(|(_, sa)| sa.dst).collect();
-        let home = Home::new(endpoint, (rng, clock, mark), providers, credentials);
+        let home = Home::new(endpoint, (rng, clock, MarkedRoutes::open(mark)?), providers, credentials);
         let doors = (exit, Entry::new(arrivals, opened, Whole::new(&limits)));
         let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
         let front = Front {

@@ -113,8 +113,8 @@ impl Assembly {
             .collect();
         let widest = mtus.values().copied().max().unwrap_or(USUAL_MTU);
         self.datapath.set_link_mtu(widest);
-        for (id, mtu) in ends.into_iter().filter(|(_, mtu)| *mtu < widest) {
-            self.datapath.set_path_mtu(id, mtu, self.now);
+        for (id, mtu) in ends {
+            self.datapath.set_sa_link_mtu(id, mtu);
         }
         self.tun_mtu(widest)
     }
@@ -219,9 +219,7 @@ fn adopt(counters: &mut Opened, sas: &[DirectedSa]) {
 }
 
 fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32) -> usize {
-    let index = netlink.interface_to(dst, mark).ok().flatten();
-    let link = index.and_then(|index| netlink.link_at(index).ok());
-    link.map_or(USUAL_MTU, |link| link.mtu.min(MAX_MTU))
+    netlink.link_mtu_to(dst, mark).ok().flatten().map_or(USUAL_MTU, |mtu| mtu.min(MAX_MTU))
 }
 
 /// Whose code computes; chosen as [`Providers`] chooses.
