@@ -19,8 +19,8 @@
 //!
 //! IPv4 packets to this host are whole in the input hook. The kernel reassembles IPv6 packets behind that
 //! hook, so the first fragment is judged before. Later fragments to this host pass: no first fragment of a
-//! protected flow has passed, and none waits that came through an SA, because the engine hands this host
-//! whole packets only (`engine/whole.rs`).
+//! protected flow has passed, and none waits that came through an SA, because this host gets whole
+//! packets only (`Datapath::set_hosts`).
 
 mod shape;
 mod side;

@@ -7,6 +7,7 @@ use crate::spd::{Action, Bundle, Lookup, MAX_BUNDLE, Policy, PolicyTable};
 use crate::{Admitted, Direction, DropReason, Inbound};
 use casemate_sa::Mode;
 use casemate_wire::flow::{FlowKey, Fragment};
+use core::net::IpAddr;
 
 /// What happens to packets that no policy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,19 +127,26 @@ pub(crate) struct Admission<'d> {
     pub(crate) policies: &'d PolicyTable,
     pub(crate) sad: &'d Sad,
     pub(crate) unmatched: Unmatched,
-    pub(crate) whole_only: bool,
+    /// Fragments that an SA delivered for these addresses are put together behind that SA; `None` means all
+    /// addresses.
+    pub(crate) hosts: Option<&'d [IpAddr]>,
 }
 
 impl Admission<'_> {
     /// Whether the packet of `flow` that came through the SAs in `trail` is admitted, or why not.
     pub(crate) fn check(&self, flow: &FlowKey, trail: Trail) -> Remembered {
-        let is_part = self.whole_only && flow.fragment() != Fragment::Whole && !trail.is_empty();
         let decided = match self.decide(flow, trail) {
-            Ok(Decided::Admit) if is_part => Decided::Reassemble,
+            Ok(Decided::Admit) if self.is_part_for_host(flow, trail) => Decided::Reassemble,
             Ok(decided) => decided,
             Err(reason) => Decided::Refuse(reason),
         };
         Remembered { trail, decided }
+    }
+
+    /// Whether the packet is a fragment for the host itself that came through an SA (RFC 4301 section 7.4).
+    fn is_part_for_host(&self, flow: &FlowKey, trail: Trail) -> bool {
+        let is_part = flow.fragment() != Fragment::Whole && !trail.is_empty();
+        is_part && self.hosts.is_none_or(|hosts| hosts.binary_search(&flow.dst()).is_ok())
     }
 
     fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {

@@ -10,6 +10,7 @@ use crate::sa_out::SaOut;
 use crate::sad::{NotAdded, Sad};
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
+use alloc::vec::Vec;
 use casemate_crypto::{KeyError, Providers};
 use casemate_sa::{Instant, Limits, Protocol, SaParams, UdpEncap};
 use casemate_wire::flow::FlowKey;
@@ -52,8 +53,8 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Hosts whose packets it forwards, and perhaps a host with a stack that cuts packets by itself.
-    /// Fragments that SAs deliver pass where policy does not look at what they hide; what is bypassed is left
-    /// alone.
+    /// Fragments that SAs deliver pass where policy does not look at what they hide, unless they are for the
+    /// gateway itself ([`Datapath::set_hosts`]); what is bypassed is left alone.
     Gateway,
     /// One host, whose stack leaves it to the data path and its caller to cut what is too long. Each fragment
     /// that SAs deliver gets the verdict [`Inbound::ReassembleOpened`](crate::Inbound::ReassembleOpened): the
@@ -152,6 +153,8 @@ pub struct Datapath {
     /// For the ICMP errors that the outbound road sends.
     pub(crate) icmp_limit: RateLimiter,
     pub(crate) role: Role,
+    /// The gateway's own addresses, in order.
+    pub(crate) hosts: Vec<IpAddr>,
     drops: DropCounters,
     limits: Limits,
 }
@@ -173,6 +176,7 @@ impl Datapath {
             epoch: 0,
             icmp_limit: RateLimiter::new(ICMP_PER_SECOND, ICMP_BURST),
             role: Role::Gateway,
+            hosts: Vec::new(),
             drops: DropCounters::new(),
             limits,
         }
@@ -187,6 +191,23 @@ impl Datapath {
     /// Whom the data path serves.
     pub const fn role(&self) -> Role {
         self.role
+    }
+
+    /// A gateway has these addresses itself. Fragments that SAs deliver for them get the verdict
+    /// [`Inbound::ReassembleOpened`](crate::Inbound::ReassembleOpened): its stack would put them together with
+    /// fragments in clear (RFC 4301 section 7.4).
+    pub fn set_hosts(&mut self, addrs: &[IpAddr]) {
+        let mut hosts = addrs.to_vec();
+        hosts.sort_unstable();
+        if hosts != self.hosts {
+            self.hosts = hosts;
+            self.forget_flows();
+        }
+    }
+
+    /// Whether packets to this address are for the host of the data path.
+    pub fn is_host(&self, addr: IpAddr) -> bool {
+        self.role == Role::Host || self.hosts.binary_search(&addr).is_ok()
     }
 
     /// Adds an SA. Its keys come from the first provider that has the algorithms.

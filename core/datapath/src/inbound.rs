@@ -200,7 +200,7 @@ impl Datapath {
             policies: &self.spd_in,
             sad: &self.sad,
             unmatched: self.unmatched,
-            whole_only: self.role == Role::Host,
+            hosts: (self.role == Role::Gateway).then_some(&*self.hosts),
         };
         let decision = admission.check(flow, trail);
         self.flows_in.insert(flow, self.epoch, decision);

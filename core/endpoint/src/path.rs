@@ -12,7 +12,7 @@
 use casemate_crypto::Rng;
 use casemate_datapath::fragment::{self, CannotFragment, Fragments};
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
-use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, Role, SaId, Sealed, Via, pmtu};
+use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, SaId, Sealed, Via, pmtu};
 use casemate_sa::{Instant, Limits};
 use casemate_wire::ip::{self, IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
@@ -265,7 +265,7 @@ impl Opened {
     /// Takes a fragment that these SAs delivered and whose verdict was [`Inbound::ReassembleOpened`] (RFC
     /// 4301 section 7.4). A datagram that is whole with it is returned if policy admits it, with how a
     /// gateway cuts it: IPv6 packets are not cut on their way (RFC 8200 section 5), and their source has cut
-    /// this one.
+    /// this one. A datagram for the host itself stays whole.
     pub fn join(
         &mut self,
         now: Instant,
@@ -278,35 +278,34 @@ impl Opened {
             Joined::Held => return Joined::Held,
             Joined::Dropped => return Joined::Dropped,
         };
-        let (verdict, role) =
-            lender.lend(|datapath, _| (datapath.admit_reassembled(now, via, &mut whole), datapath.role()));
+        let verdict = lender.lend(|datapath, _| datapath.admit_reassembled(now, via, &mut whole));
         let Inbound::Deliver(_) = verdict else { return Joined::Dropped };
         let is_v6 = ip::version(whole.data()) == Ok(IpVersion::V6);
-        let cut = match role {
-            Role::Host => None,
-            Role::Gateway if is_v6 => Some(Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() }),
-            Role::Gateway => {
-                fragment::permit(whole.data_mut());
-                None
-            }
+        let cut = if is_for_host(whole.data(), lender) {
+            None
+        } else if is_v6 {
+            Some(Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
+        } else {
+            fragment::permit(whole.data_mut());
+            None
         };
         Joined::Whole((whole, cut))
     }
 
     /// How a gateway cuts a packet that SAs delivered whole; `None` if it stays as it is.
     ///
-    /// Only IPv6 packets that are longer than `link_mtu`, that of the data path, are cut. Another gateway put
-    /// such a packet together because its policies have ports, and no router forwards it to a link with the
-    /// usual MTU.
+    /// Only IPv6 packets for others that are longer than `link_mtu`, that of the data path, are cut. Another
+    /// gateway put such a packet together because its policies have ports, and no router forwards it to a link
+    /// with the usual MTU.
     #[inline]
-    pub fn cut_long(&mut self, packet: &[u8], link_mtu: usize) -> Option<Cut> {
-        if packet.len() <= link_mtu.max(pmtu::V6_MIN_MTU) { None } else { self.cut_v6(packet) }
+    pub fn cut_long(&mut self, packet: &[u8], link_mtu: usize, lender: &mut impl Lender) -> Option<Cut> {
+        if packet.len() <= link_mtu.max(pmtu::V6_MIN_MTU) { None } else { self.cut_v6(packet, lender) }
     }
 
     #[cold]
-    fn cut_v6(&mut self, packet: &[u8]) -> Option<Cut> {
-        let is_v6 = ip::version(packet) == Ok(IpVersion::V6);
-        is_v6.then(|| Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
+    fn cut_v6(&mut self, packet: &[u8], lender: &mut impl Lender) -> Option<Cut> {
+        let is_cut = ip::version(packet) == Ok(IpVersion::V6) && !is_for_host(packet, lender);
+        is_cut.then(|| Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
     }
 
     /// Drops datagrams whose fragments did not come in time. Looks once a second at most.
@@ -315,6 +314,10 @@ impl Opened {
             expire(&mut self.table, now, lender);
         }
     }
+}
+
+fn is_for_host(packet: &[u8], lender: &mut impl Lender) -> bool {
+    ip::destination(packet).is_some_and(|dst| lender.lend(|datapath, _| datapath.is_host(dst)))
 }
 
 /// Takes a fragment. Counts what is dropped.

@@ -4,9 +4,9 @@
 use casemate::path::{Arrivals, Cut, Joined, Leaving, Opened, OutboundPath, Unlocked};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
-use casemate_datapath::{Direction, DropReason, Inbound, Role};
-use casemate_datapath_tests::{Ends, Host, Link, LinkSpec, NotRandom, Received, packets, suites};
-use casemate_sa::{AddrRange, Limits, Mode, PortRange, Selector};
+use casemate_datapath::{Direction, DropReason, Inbound, Role, Unmatched};
+use casemate_datapath_tests::{Ends, Host, Link, LinkSpec, NotRandom, PROVIDERS, Received, packets, suites};
+use casemate_sa::{AddrRange, Limits, Mode, PortRange, SaParams, Selector, Spi};
 use casemate_wire::ip::{Ipv4, proto};
 use core::net::IpAddr;
 
@@ -146,9 +146,50 @@ fn long_packets_that_a_tunnel_delivers_are_cut_if_they_are_v6() {
     let mut opened = Opened::new(&LIMITS, 1);
     for version in [4, 6] {
         let packet = udp(&tunnel(version), 2_000);
-        let cut = opened.cut_long(&packet, 1_500);
+        let (mut rng, mut host) = (NotRandom::default(), Host::new(Unmatched::Discard, 1_500));
+        let cut = opened.cut_long(&packet, 1_500, &mut unlocked(&mut host, &mut rng));
         assert_eq!(cut.map(|cut| cut.mtu), (version == 6).then_some(1_280));
-        assert_eq!(opened.cut_long(&packet, packet.len()), None);
+        assert_eq!(opened.cut_long(&packet, packet.len(), &mut unlocked(&mut host, &mut rng)), None);
+        host.dp.set_hosts(&[tunnel(version).ends.inner.1]);
+        let for_us = opened.cut_long(&packet, 1_500, &mut unlocked(&mut host, &mut rng));
+        assert_eq!(for_us, None, "its own stack takes it whole");
+    }
+}
+
+/// A gateway's own stack would put fragments that came through an SA together with others. Only those that came
+/// through the same SA make a datagram.
+#[test]
+fn fragments_for_the_gateway_itself_wait_for_those_of_their_sa() {
+    for version in [4, 6] {
+        let spec = tunnel(version);
+        let mut link = spec.build();
+        // Another SA of the same peer, for the same policy.
+        let params = SaParams { spi: Spi::new(0x2000).unwrap(), ..spec.params(0, true) };
+        let mut peer = Host::new(Unmatched::Discard, 1_500);
+        peer.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, peer.now).unwrap();
+        peer.dp.add_policy(Direction::Outbound, spec.policy(true)).unwrap();
+        link.b.dp.add_sa(&params, Direction::Inbound, &PROVIDERS, link.b.now).unwrap();
+        let packet = udp(&spec, 2_000);
+        let parts = fragments(&packet, 1_280);
+        assert_eq!(parts.len(), 3);
+        // Those for others are forwarded as they are.
+        let wire = link.a.send(&parts[0]).wire();
+        assert_eq!(link.b.receive(&wire), Received::Packet(parts[0].clone()));
+        link.b.dp.set_hosts(&["192.0.2.99".parse().unwrap(), spec.ends.inner.1]);
+        let (mut rng, mut opened) = (NotRandom::default(), Opened::new(&LIMITS, 1));
+        let mut join = |wire: &[u8], part: &[u8], b: &mut Host| {
+            let Received::Other(Inbound::ReassembleOpened(via)) = b.receive(wire) else {
+                panic!("a fragment waits")
+            };
+            let now = b.now;
+            let joined = opened.join(now, via, part, &mut unlocked(b, &mut rng));
+            joined.whole().map(|(packet, cut)| (packet.data().to_vec(), cut))
+        };
+        assert_eq!(join(&link.a.send(&parts[0]).wire(), &parts[0], &mut link.b), None);
+        assert_eq!(join(&link.a.send(&parts[1]).wire(), &parts[1], &mut link.b), None);
+        assert_eq!(join(&peer.send(&parts[2]).wire(), &parts[2], &mut link.b), None, "another SA");
+        let whole = join(&link.a.send(&parts[2]).wire(), &parts[2], &mut link.b);
+        assert_eq!(whole, Some((packet, None)));
     }
 }
 

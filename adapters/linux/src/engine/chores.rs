@@ -114,7 +114,7 @@ impl Front {
         if !follows {
             return;
         }
-        common.set_hosts(self.live.addresses());
+        common.home().endpoint.datapath_mut().set_hosts(self.live.addresses());
         let outbox = std::mem::take(&mut self.outbox);
         self.send_letters(outbox, common, &mut |what| attendant.sending_failed(what));
         let (told, lost) = self.told.take();

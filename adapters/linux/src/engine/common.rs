@@ -37,8 +37,6 @@ pub(super) struct Common {
     pub(super) tun: TunWriter,
     /// Where the inbound SAs end.
     ours: RwLock<HashSet<IpAddr>>,
-    /// The addresses of this host.
-    hosts: RwLock<HashSet<IpAddr>>,
     pub(super) idents: Idents,
     pub(super) notes: Notes,
     pub(super) crew: Crew,
@@ -61,7 +59,6 @@ impl Common {
             entry: Door::new(entry, spares()),
             tun,
             ours: RwLock::new(ours),
-            hosts: RwLock::default(),
             idents,
             notes: Notes::new(bell),
             crew: Crew::new(),
@@ -92,16 +89,6 @@ impl Common {
     /// Protected packets may arrive at this address, too.
     pub(super) fn listen(&self, addr: IpAddr) {
         self.ours.write().unwrap_or_else(PoisonError::into_inner).insert(addr);
-    }
-
-    /// Whether it is an address of this host.
-    pub(super) fn is_host(&self, addr: IpAddr) -> bool {
-        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(&addr)
-    }
-
-    /// These are the addresses of this host.
-    pub(super) fn set_hosts(&self, addrs: &[IpAddr]) {
-        *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = addrs.iter().copied().collect();
     }
 
     /// Counts a drop.

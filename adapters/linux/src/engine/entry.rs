@@ -2,9 +2,7 @@
 
 use super::batch::Batch;
 use super::common::{Common, Locked};
-use super::destination;
 use super::door::Ticket;
-use super::whole::{Whole, is_fragment_for_us};
 use crate::BATCH;
 use crate::ike::letter;
 use crate::receive::Arrival;
@@ -41,13 +39,11 @@ pub(super) fn take<'c>(
 pub(super) struct Entry {
     arrivals: Arrivals,
     opened: Opened,
-    /// Of fragments that SAs delivered for this host.
-    whole: Whole,
 }
 
 impl Entry {
-    pub(super) fn new(arrivals: Arrivals, opened: Opened, whole: Whole) -> Self {
-        Self { arrivals, opened, whole }
+    pub(super) fn new(arrivals: Arrivals, opened: Opened) -> Self {
+        Self { arrivals, opened }
     }
 
     /// Has the data path judge the packets of a batch that [`take`] has opened, and delivers them.
@@ -80,9 +76,7 @@ impl Entry {
         let is_ours =
             |verdict: &Inbound| matches!(verdict, Inbound::Deliver(admitted) if admitted.sa.is_some());
         for (packet, _) in packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict)) {
-            if is_fragment_for_us(packet.data(), common) {
-                self.whole.take(packet.data(), common, now);
-            } else if let Some(cut) = self.opened.cut_long(packet.data(), link_mtu) {
+            if let Some(cut) = self.opened.cut_long(packet.data(), link_mtu, &mut Locked(common)) {
                 deliver_cut(packet.data(), cut, common, now);
             } else {
                 to_deliver.push(packet.data());
@@ -105,7 +99,7 @@ impl Entry {
 
     /// Takes a fragment from the network, and opens the packet that is whole with it.
     fn reassemble(&mut self, fragment: &[u8], common: &Common, now: Instant) {
-        let Self { arrivals, opened, whole } = self;
+        let Self { arrivals, opened } = self;
         let Some(mut packet) = arrivals.join(now, fragment, &mut Locked(common)).whole() else { return };
         // A fragment may hide what it is a fragment of, so the whole is sorted once more.
         if Arrival::of(packet.data(), &common.ours()) != Arrival::Protected {
@@ -121,8 +115,8 @@ impl Entry {
         match verdict {
             Inbound::ReassembleOpened(via) => reassemble_opened(opened, via, packet.data(), common, now),
             verdict => {
-                let cut = opened.cut_long(packet.data(), link_mtu);
-                deliver(&packet, (verdict, cut), (whole, common), now);
+                let cut = opened.cut_long(packet.data(), link_mtu, &mut Locked(common));
+                deliver(&packet, (verdict, cut), common, now);
             }
         }
     }
@@ -131,9 +125,6 @@ impl Entry {
     pub(super) fn expire(&mut self, now: Instant, common: &Common) {
         self.arrivals.expire(now, &mut Locked(common));
         self.opened.expire(now, &mut Locked(common));
-        for _ in 0..self.whole.expire(now) {
-            common.note_drop(now, DropReason::FragmentTimeout, &[]);
-        }
     }
 }
 
@@ -147,13 +138,11 @@ fn reassemble_opened(opened: &mut Opened, via: Via, fragment: &[u8], common: &Co
     }
 }
 
-/// Delivers a packet in pieces, but to this host whole (`whole.rs`).
+/// Delivers a packet in pieces.
 #[cold]
 fn deliver_cut(packet: &[u8], cut: Cut, common: &Common, now: Instant) {
-    let is_ours = destination(packet).is_some_and(|dst| common.is_host(dst));
     // What cannot be cut is a fragment already: the kernel sends its source an ICMP error if it is too long.
-    let pieces = if is_ours { None } else { cut.pieces(packet).ok() };
-    let Some(mut pieces) = pieces else { return deliver_one(packet, common, now) };
+    let Ok(mut pieces) = cut.pieces(packet) else { return deliver_one(packet, common, now) };
     let mut piece = vec![0; cut.mtu];
     while let Some(len) = pieces.next(&mut piece) {
         deliver_one(piece.get(..len).unwrap_or_default(), common, now);
@@ -166,18 +155,10 @@ fn deliver_one(packet: &[u8], common: &Common, now: Instant) {
     }
 }
 
-fn deliver(
-    packet: &Packet<'_>,
-    (verdict, cut): (Inbound, Option<Cut>),
-    (whole, common): (&mut Whole, &Common),
-    now: Instant,
-) {
+fn deliver(packet: &Packet<'_>, (verdict, cut): (Inbound, Option<Cut>), common: &Common, now: Instant) {
     match verdict {
         // Clear text has reached the host without us.
         Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
-        Inbound::Deliver(_) if is_fragment_for_us(packet.data(), common) => {
-            whole.take(packet.data(), common, now);
-        }
         Inbound::Deliver(_) => match cut {
             Some(cut) => deliver_cut(packet.data(), cut, common, now),
             None => deliver_one(packet.data(), common, now),

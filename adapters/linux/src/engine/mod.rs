@@ -41,7 +41,6 @@ mod source;
 mod told;
 mod turn;
 mod wait;
-mod whole;
 
 use crate::Error;
 use crate::filter::{Share, Urgent};
@@ -71,11 +70,9 @@ use pace::Pace;
 pub use parts::{Attendant, Parts};
 pub use source::Scheduling;
 use source::Source;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use told::Told;
-use whole::Whole;
 
 /// The engine.
 pub struct Engine {
@@ -136,8 +133,9 @@ impl Engine {
         let exit = Exit::new(sender.clone(), (mark, with_trains), outbound)?;
         let receiving = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
         let ours = receiving.map(|(_, sa)| sa.dst).collect();
+        endpoint.datapath_mut().set_hosts(live.addresses());
         let home = Home::new(endpoint, (rng, clock, MarkedRoutes::open(mark)?), providers, credentials);
-        let doors = (exit, Entry::new(arrivals, opened, Whole::new(&limits)));
+        let doors = (exit, Entry::new(arrivals, opened));
         let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
         let front = Front {
             batch: Batch::new(),
@@ -160,7 +158,6 @@ impl Engine {
         let intake = Intake { clock, tun, source, receivers, ports, pace };
         let helpers = threads.get().saturating_sub(1);
         let common = Common::new((intake, home), doors, writer, ours, (idents, bell), helpers);
-        common.set_hosts(front.live.addresses());
         Ok(Self { common, front, helpers, _sinks })
     }
 
@@ -222,15 +219,6 @@ fn encap_ports(sas: &[(SaId, SaParams)]) -> Vec<u16> {
     ports
 }
 
-/// IP version and destination, from the header.
-fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first().map(|first| first >> 4)? {
-        4 => packet.get(16..20)?.first_chunk::<4>().map(|addr| IpAddr::from(*addr)),
-        6 => packet.get(24..40)?.first_chunk::<16>().map(|addr| IpAddr::from(*addr)),
-        _ => None,
-    }
-}
-
 /// Gives an IPv4 packet without identification this one. Fragments keep theirs, which holds them together.
 fn set_ident_if_zero(packet: &mut Packet<'_>, ident: u16) {
     if packet.data().first().is_none_or(|first| first >> 4 != 4) {
@@ -276,16 +264,5 @@ mod tests {
         let mut v6 = [0x60; 40];
         set_ident_if_zero(&mut Packet::new(&mut v6, 0, 40).unwrap(), 77);
         assert_eq!(v6, [0x60; 40]);
-    }
-
-    #[test]
-    fn destinations() {
-        assert_eq!(destination(&header(0, 0)), Some([10, 0, 0, 2].into()));
-        let mut v6 = [0; 40];
-        (v6[0], v6[39]) = (0x60, 1);
-        assert_eq!(destination(&v6), Some(std::net::Ipv6Addr::LOCALHOST.into()));
-        for short in [&[][..], &[0x45; 19], &[0x60; 39], &[0x50; 60]] {
-            assert_eq!(destination(short), None);
-        }
     }
 }

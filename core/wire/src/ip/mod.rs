@@ -38,6 +38,14 @@ pub fn source(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// The destination address in an IP header, whatever follows; `None` if there is none.
+pub fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match version(packet).ok()? {
+        IpVersion::V4 => packet.get(16..20)?.first_chunk::<4>().map(|addr| IpAddr::from(*addr)),
+        IpVersion::V6 => packet.get(24..40)?.first_chunk::<16>().map(|addr| IpAddr::from(*addr)),
+    }
+}
+
 /// Whether an IP packet is a fragment of another one. What does not parse is none, nor is an atomic fragment (RFC 6946).
 pub fn is_fragment(packet: &[u8]) -> bool {
     match version(packet) {
@@ -103,6 +111,19 @@ mod tests {
         assert_eq!(version(&[0x60, 1]), Ok(IpVersion::V6));
         assert!(version(&[0x50]).is_err());
         assert!(version(&[]).is_err());
+    }
+
+    #[test]
+    fn addresses_stand_at_their_places() {
+        let (mut v4, mut v6) = ([0; 20], [0; 40]);
+        (v4[0], v4[15], v4[19]) = (0x45, 1, 2);
+        (v6[0], v6[23], v6[39]) = (0x60, 1, 2);
+        assert_eq!((source(&v4), destination(&v4)), (Some([0, 0, 0, 1].into()), Some([0, 0, 0, 2].into())));
+        let addr = |last| Some(IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, last]));
+        assert_eq!((source(&v6), destination(&v6)), (addr(1), addr(2)));
+        for short in [&[][..], &[0x45; 15], &[0x60; 23], &[0x50; 60]] {
+            assert_eq!((source(short), destination(short)), (None, None));
+        }
     }
 
     #[test]
