@@ -147,6 +147,8 @@ pub struct Datapath {
     pub(crate) events: Events,
     pub(crate) unmatched: Unmatched,
     pub(crate) link_mtu: usize,
+    /// The largest that an SA's link ever had.
+    widest_sa_link: usize,
     pub(crate) encap_ports: EncapPorts,
     /// Counts changes of SAs and policies, so that the flow caches forget what they decided before.
     pub(crate) epoch: u64,
@@ -172,6 +174,7 @@ impl Datapath {
             events: Events::new(limits.audit_events),
             unmatched,
             link_mtu,
+            widest_sa_link: 0,
             encap_ports: EncapPorts::new(),
             epoch: 0,
             icmp_limit: RateLimiter::new(ICMP_PER_SECOND, ICMP_BURST),
@@ -341,7 +344,15 @@ impl Datapath {
     /// The link towards the peer of an outbound SA takes packets of at most `mtu` bytes; before, and after the peer moved to another
     /// address, the data path's link counts. `false` if the SA is gone.
     pub fn set_sa_link_mtu(&mut self, id: SaId, mtu: usize) -> bool {
-        self.sad.outbound_by_id(id).map(|sa| sa.path_mtu.set_link(mtu)).is_some()
+        let Some(sa) = self.sad.outbound_by_id(id) else { return false };
+        sa.path_mtu.set_link(mtu);
+        self.widest_sa_link = self.widest_sa_link.max(mtu);
+        true
+    }
+
+    /// The MTU of the widest link that is known. A longer packet that an SA delivers was put together by its peer.
+    pub fn widest_link(&self) -> usize {
+        self.link_mtu.max(self.widest_sa_link)
     }
 
     /// Believes a router's word about the path of one of our SAs, as far as [`crate::pmtu`] goes. `false` if it was about

@@ -294,12 +294,12 @@ impl Opened {
 
     /// How a gateway cuts a packet that SAs delivered whole; `None` if it stays as it is.
     ///
-    /// Only IPv6 packets for others that are longer than `link_mtu`, that of the data path, are cut. Another
-    /// gateway put such a packet together because its policies have ports, and no router forwards it to a link
-    /// with the usual MTU.
+    /// Only IPv6 packets for others that are longer than `widest_link` ([`Datapath::widest_link`]) are cut.
+    /// Another gateway put such a packet together because its policies have ports, and no router forwards it to
+    /// a link with the usual MTU.
     #[inline]
-    pub fn cut_long(&mut self, packet: &[u8], link_mtu: usize, lender: &mut impl Lender) -> Option<Cut> {
-        if packet.len() <= link_mtu.max(pmtu::V6_MIN_MTU) { None } else { self.cut_v6(packet, lender) }
+    pub fn cut_long(&mut self, packet: &[u8], widest_link: usize, lender: &mut impl Lender) -> Option<Cut> {
+        if packet.len() <= widest_link.max(pmtu::V6_MIN_MTU) { None } else { self.cut_v6(packet, lender) }
     }
 
     #[cold]

@@ -103,6 +103,7 @@ fn the_link_of_the_sa_counts() {
             }
             other => panic!("{other:?}"),
         }
+        assert_eq!(link.a.dp.widest_link(), 9_000, "and what comes from there may be that long");
         assert!(link.a.dp.set_sa_link_mtu(outermost, 1_300));
         let narrow = announced_through(&mut link, &spec).0;
         assert!(narrow <= usual - 200 + 16 && narrow >= usual - 200 - 16, "{narrow} {usual}");

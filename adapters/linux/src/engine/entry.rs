@@ -58,9 +58,9 @@ impl Entry {
             for ((packets, verdicts), opening) in runs.zip(opening) {
                 datapath.finish_inbound(*now, packets, opening, verdicts);
             }
-            let link_mtu = datapath.link_mtu();
+            let widest_link = datapath.widest_link();
             drop(home);
-            self.obey(packets, &verdicts, (common, link_mtu), *now);
+            self.obey(packets, &verdicts, (common, widest_link), *now);
         });
     }
 
@@ -68,7 +68,7 @@ impl Entry {
         &mut self,
         packets: &[Packet<'_>],
         verdicts: &[Inbound],
-        (common, link_mtu): (&Common, usize),
+        (common, widest_link): (&Common, usize),
         now: Instant,
     ) {
         let mut to_deliver = ArrayVec::<_, BATCH>::new();
@@ -76,7 +76,7 @@ impl Entry {
         let is_ours =
             |verdict: &Inbound| matches!(verdict, Inbound::Deliver(admitted) if admitted.sa.is_some());
         for (packet, _) in packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict)) {
-            if let Some(cut) = self.opened.cut_long(packet.data(), link_mtu, &mut Locked(common)) {
+            if let Some(cut) = self.opened.cut_long(packet.data(), widest_link, &mut Locked(common)) {
                 deliver_cut(packet.data(), cut, common, now);
             } else {
                 to_deliver.push(packet.data());
@@ -110,12 +110,12 @@ impl Entry {
         let mut home = common.home();
         let datapath = home.endpoint.datapath_mut();
         datapath.inbound(now, packets, verdicts);
-        let link_mtu = datapath.link_mtu();
+        let widest_link = datapath.widest_link();
         drop(home);
         match verdict {
             Inbound::ReassembleOpened(via) => reassemble_opened(opened, via, packet.data(), common, now),
             verdict => {
-                let cut = opened.cut_long(packet.data(), link_mtu, &mut Locked(common));
+                let cut = opened.cut_long(packet.data(), widest_link, &mut Locked(common));
                 deliver(&packet, (verdict, cut), common, now);
             }
         }
