@@ -160,6 +160,37 @@ fn long_datagrams_in_clear_fit_their_link() {
     }
 }
 
+/// TCP in clear sets DF in IPv4 and cannot be cut in IPv6: its sender has to hear of a link that is narrower than
+/// the TUN interface.
+#[test]
+fn tcp_in_clear_hears_of_a_narrow_link() {
+    let Some(lab) = Lab::build("tcp_in_clear_hears_of_a_narrow_link") else { return };
+    for v4 in [true, false] {
+        let (from, to) = (Side::Left.inner(v4), Side::Right.inner(v4));
+        let family = if v4 { "-4" } else { "-6" };
+        let via = |side: Side| side.other().outer(v4).to_string();
+        lab.left.says("ip", &[family, "route", "add", &to.to_string(), "via", &via(Side::Left)]);
+        // The other side sends what the cable takes, and announces more.
+        let narrow = ["mtu", "1300", "advmss", "1440"];
+        let (back, gateway) = (from.to_string(), via(Side::Right));
+        let route = [family, "route", "add", &back, "via", &gateway];
+        lab.right.says("ip", &[&route[..], &narrow].concat());
+        let any = if v4 { "0.0.0.0/0" } else { "::/0" };
+        let before = format!("xfrm policy add src {any} dst {any} proto tcp dir DIR priority 1\n");
+        let left = lab.left.protect(&tunnel(Side::Left, v4, &before, ("", "")));
+        lab.left.says("ip", &["link", "set", WIRE, "mtu", "1300"]);
+        assert!(
+            lab.left.exchanges(&lab.right, to, 100_000),
+            "{:#} {}",
+            lab.left.status()["drops"],
+            left.said()
+        );
+        assert!(lab.left.status()["drops"]["too-big"].as_u64() > Some(0), "nothing was too long");
+        lab.left.says("ip", &["link", "set", WIRE, "mtu", "1500"]);
+        assert!(left.stop().success());
+    }
+}
+
 /// The cable of a host that forges.
 const FORGER: &str = "wire1";
 

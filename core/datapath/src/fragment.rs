@@ -63,6 +63,11 @@ pub fn permit(packet: &mut [u8]) {
     }
 }
 
+/// Whether routers may cut a packet of others on its way: IPv4 without DF (RFC 791 section 3.2, RFC 8200 section 5).
+pub fn is_cut_by_routers(packet: &[u8]) -> bool {
+    ip::version(packet) == Ok(IpVersion::V4) && Ipv4::parse(packet).is_ok_and(|ip| !ip.df())
+}
+
 /// The fragments of one packet, one by one.
 #[derive(Debug, Clone)]
 pub struct Fragments<'p> {

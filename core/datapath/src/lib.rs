@@ -44,6 +44,7 @@ mod places;
 pub mod pmtu;
 mod protect;
 pub mod reassembly;
+mod refuse;
 mod replay;
 mod sa_in;
 mod sa_out;

@@ -7,7 +7,7 @@ use crate::classify::{Chain, Classifier, Decision};
 use crate::datapath::{Datapath, Role};
 use crate::dummy::Look;
 use crate::esp::RUN;
-use crate::icmp::{self, NoReply};
+use crate::icmp;
 use crate::protect::Framed;
 use crate::sa_out::SaOut;
 use crate::sealing::{Batch, Run, Sealer, Sealing, Step};
@@ -297,25 +297,6 @@ impl Datapath {
         }
         let reason = DropReason::TooBig;
         self.refuse(now, packet, reason, step, |packet| icmp::too_big(packet, inner_mtu, None));
-    }
-
-    /// Drops a packet and turns it into the ICMP error that `reply` makes of it, as often as the rate limit allows.
-    #[cold]
-    fn refuse(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        reason: DropReason,
-        step: &mut Step,
-        reply: impl FnOnce(&mut Packet<'_>) -> Result<(), NoReply>,
-    ) {
-        step.stop(reason);
-        // Counted here, because the reply takes the packet's place.
-        self.count_drop(now, reason, packet.data(), None);
-        step.counted = true;
-        if self.icmp_limit.allow(now) && reply(packet).is_ok() {
-            step.verdict = Outbound::Reply(reason);
-        }
     }
 
     /// Applies one SA to neighbours in the batch. Answers what they are to be sealed with, if the SA is there.

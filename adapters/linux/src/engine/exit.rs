@@ -12,7 +12,8 @@ use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate::path::{Cut, Leaving, OutboundPath};
-use casemate_datapath::{DropReason, Outbound, RUN, SaId, Sealed};
+use casemate_datapath::fragment::is_cut_by_routers;
+use casemate_datapath::{DropReason, HEAD_ROOM, Outbound, RUN, SaId, Sealed};
 use casemate_sa::Instant;
 use casemate_wire::ip::{destination, proto};
 use casemate_wire::packet::Packet;
@@ -312,7 +313,8 @@ impl Sending {
     }
 
     /// The link is narrower than thought. Its MTU is learnt, so that senders behind us hear of it with their next packet,
-    /// and this one goes in fragments if it may. A fragment of IPv4 is cut once more; one of IPv6 is lost.
+    /// and this one goes in fragments if it may. A fragment of IPv4 is cut once more; one of IPv6 is lost. In clear there is
+    /// no SA that could learn it: the source of a packet that may not be cut hears of it at once.
     fn too_long_for_link(
         &mut self,
         packet: &[u8],
@@ -322,16 +324,29 @@ impl Sending {
         now: Instant,
     ) {
         let mtu = self.netlink.link_mtu_to(dst, self.mark).ok().flatten();
-        let mtu = mtu.filter(|&mtu| mtu < packet.len());
-        // RFC 8200 section 5: IPv6 packets of others are not cut on their way.
-        let Some(mtu) = mtu.filter(|_| sa.is_some() || dst.is_ipv4()) else {
+        let Some(mtu) = mtu.filter(|&mtu| mtu < packet.len()) else {
             return common.note_drop(now, DropReason::TooBig, packet);
         };
-        if let Some(sa) = sa {
-            common.home().endpoint.datapath_mut().set_path_mtu(sa, mtu, now);
+        match sa {
+            Some(sa) => {
+                common.home().endpoint.datapath_mut().set_path_mtu(sa, mtu, now);
+            }
+            None if !is_cut_by_routers(packet) => return self.refuse_too_long(packet, mtu, common, now),
+            None => {}
         }
         let cut = Cut { mtu, ident: common.idents.next() };
         self.send_in_fragments(packet, cut, sa, common, now);
+    }
+
+    /// Tells the source of a packet in clear that its link takes no more than `mtu` bytes.
+    fn refuse_too_long(&self, packet: &[u8], mtu: usize, common: &Common, now: Instant) {
+        let mut storage = vec![0; HEAD_ROOM.saturating_add(packet.len())];
+        storage.iter_mut().skip(HEAD_ROOM).zip(packet).for_each(|(to, from)| *to = *from);
+        let Some(mut packet) = Packet::new(&mut storage, HEAD_ROOM, packet.len()) else { return };
+        let verdict = common.home().endpoint.datapath_mut().refuse_too_long(now, &mut packet, mtu);
+        if let Outbound::Reply(_) = verdict {
+            self.reply(packet.data(), common, now);
+        }
     }
 }
 
