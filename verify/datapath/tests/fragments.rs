@@ -259,3 +259,19 @@ fn fragments_in_clear_that_a_policy_for_ports_might_admit_are_reassembled() {
         }
     }
 }
+
+/// A first fragment with a second, atomic fragment header behind its own: whoever looked at the last one would take
+/// the packet for a whole one, and the stack that gets it would wait for later fragments, from anywhere.
+#[test]
+fn a_fragment_that_poses_as_whole_passes_nowhere() {
+    let spec = tunnel(6);
+    let mut link = spec.build();
+    let mut posing = fragments(&udp(&spec, 2_000))[0].clone();
+    assert!(matches!(link.a.send(&posing), Sent::Wire(..)), "a tunnel carries fragments");
+    let next_header = std::mem::replace(&mut posing[40], proto::FRAGMENT);
+    posing.splice(48..48, [next_header, 0, 0, 0, 0, 0, 0, 1]);
+    let len = (posing.len() - 40) as u16;
+    posing[4..6].copy_from_slice(&len.to_be_bytes());
+    assert_eq!(link.a.send(&posing), Sent::Drop(DropReason::MalformedHeader));
+    link.b.must_drop(&posing, DropReason::MalformedHeader);
+}

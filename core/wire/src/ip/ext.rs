@@ -2,7 +2,8 @@
 //!
 //! Skips hop-by-hop options, routing, fragment and destination options, as RFC 4301 section 4.4.1.1 asks by default;
 //! everything else, ESP and AH included, counts as upper layer. Called for every IPv6 packet that is classified and by
-//! transport mode. Limit: [`MAX_HEADERS`] headers.
+//! transport mode. Limits: [`MAX_HEADERS`] headers, and one fragment header: with two of them, a packet could be a
+//! fragment to one reader and whole to another (RFC 8200 section 4.1: each header SHOULD occur at most once).
 
 use super::{Ipv6, proto, v6};
 use crate::Malformed;
@@ -193,13 +194,14 @@ pub struct Headers<'a> {
     packet: &'a [u8],
     next: Place,
     left: u8,
+    has_fragment: bool,
     done: bool,
 }
 
 impl<'a> Headers<'a> {
     #[inline]
     pub(super) fn new(packet: &'a [u8], next_header: u8) -> Self {
-        Self { packet, next: Place::first(next_header), left: MAX_HEADERS, done: false }
+        Self { packet, next: Place::first(next_header), left: MAX_HEADERS, has_fragment: false, done: false }
     }
 
     #[inline(never)]
@@ -220,6 +222,9 @@ impl<'a> Headers<'a> {
         // RFC 8200 section 4.1: hop-by-hop options stand directly behind the IPv6 header only.
         if kind == Kind::HopByHop && at != v6::HEADER_LEN {
             return Err(Malformed::new("IPv6 hop-by-hop options", "must come first"));
+        }
+        if kind == Kind::Fragment && core::mem::replace(&mut self.has_fragment, true) {
+            return Err(Malformed::new("IPv6 fragment header", "must come once"));
         }
         self.left =
             self.left.checked_sub(1).ok_or(Malformed::new("IPv6 extension headers", "must be at most 16"))?;

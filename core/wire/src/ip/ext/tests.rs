@@ -73,6 +73,8 @@ fn broken_chains_are_refused() {
     let mut bytes = packet(&[(proto::DEST_OPTS, 1)], proto::TCP);
     bytes[41] = 2;
     assert_eq!(field(&bytes), "IPv6 extension header");
+    let twice = packet(&[(proto::FRAGMENT, 1), (proto::DEST_OPTS, 1), (proto::FRAGMENT, 1)], proto::TCP);
+    assert_eq!(field(&twice), "IPv6 fragment header");
     // Bytes behind the payload length are not headers.
     bytes[41] = 0;
     bytes[5] = 7;
@@ -138,7 +140,16 @@ proptest! {
         middle in proptest::collection::vec((prop_oneof![Just(43u8), Just(44), Just(60)], 1usize..5), 0..8),
     ) {
         let mut headers: Vec<(u8, usize)> = if hop { std::vec![(0, 2)] } else { Vec::new() };
-        headers.extend(middle.iter().map(|&(n, units)| (n, if n == 44 { 1 } else { units })));
+        // A second fragment header is refused.
+        let mut fragments = middle.iter().filter(|header| header.0 == 44).count();
+        headers.extend(middle.iter().map(|&(n, units)| match n {
+            44 if fragments > 1 => {
+                fragments -= 1;
+                (43, units)
+            }
+            44 => (44, 1),
+            n => (n, units),
+        }));
         let chain = walk(&packet(&headers, proto::ESP)).unwrap();
         let end = |n: usize| 40 + headers[..n].iter().map(|h| h.1 * 8).sum::<usize>();
         let named = |n: usize| if n == 0 { 6 } else { end(n - 1) };
