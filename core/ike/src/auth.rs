@@ -5,7 +5,7 @@ mod signature;
 
 use crate::config::{Connection, Identity, RemoteMethod};
 use crate::negotiate::IkeSuite;
-use crate::peers::Pair;
+use crate::peers::{AuthScope, Pair, Proof};
 use crate::{Env, StateFault};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,6 +22,7 @@ pub(crate) use signature::{OwnSignature, announced_hashes};
 pub(crate) struct PeerAuthenticated {
     id: Arc<Identity>,
     pair: Pair,
+    scope: AuthScope,
 }
 
 impl PeerAuthenticated {
@@ -33,6 +34,11 @@ impl PeerAuthenticated {
     /// It and we, as tables find the two.
     pub(crate) const fn pair(&self) -> &Pair {
         &self.pair
+    }
+
+    /// What was authenticated equally has the same.
+    pub(crate) const fn scope(&self) -> &AuthScope {
+        &self.scope
     }
 }
 
@@ -119,7 +125,7 @@ pub(crate) fn verify(
     let method = &connection.remote.method;
     let by_key = matches!(method, RemoteMethod::SharedKey | RemoteMethod::Any(_));
     let by_signature = matches!(method, RemoteMethod::Certificate(_) | RemoteMethod::Any(_));
-    match claim.auth.method {
+    let proof = match claim.auth.method {
         AuthMethod::SHARED_KEY if by_key => {
             let secret = env.credentials.shared_key(connection, own_id, claim.id);
             let secret = secret.ok_or(StateFault::NoSharedKey)?;
@@ -127,11 +133,16 @@ pub(crate) fn verify(
             if !bool::from(expected.expose().ct_eq(claim.auth.data)) {
                 return Err(StateFault::AuthMismatch);
             }
+            Proof::SharedKey
         }
         AuthMethod::SHARED_KEY => return Err(StateFault::AuthMethod),
-        _ if by_signature => signature::verify(claim, octets, connection, env)?,
+        _ if by_signature => {
+            signature::verify(claim, octets, connection, env)?;
+            Proof::Signature
+        }
         _ => return Err(StateFault::AuthMethod),
-    }
+    };
     let pair = Pair::new(own_id, claim.id, claim.remote);
-    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()), pair })
+    let scope = AuthScope::new((connection, proof), own_id, claim.id, claim.remote);
+    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()), pair, scope })
 }

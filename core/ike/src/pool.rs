@@ -1,6 +1,7 @@
 //! Leases of virtual addresses (RFC 7296 section 2.19).
 
-use crate::config::{Identity, Pool};
+use crate::config::Pool;
+use crate::peers::AuthScope;
 use alloc::vec::Vec;
 use casemate_tables::{Index, Key, Names, Table, Words};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,7 @@ struct Leases {
     pool: Pool,
     /// Addresses that are in use now, or were by whom.
     taken: Table<u128, Lease>,
-    /// The same by the peer, its name folded: the bits of the address.
+    /// The same by the peer ([`AuthScope::peer`]): the bits of the address.
     by_peer: Names,
     /// Those that are free, by their bits.
     free: Index,
@@ -24,7 +25,7 @@ struct Leases {
 
 #[derive(Debug)]
 struct Lease {
-    to: Identity,
+    to: AuthScope,
     /// IKE SAs that have it: two while one takes the other's place.
     holders: usize,
 }
@@ -38,9 +39,11 @@ impl Lease {
 /// Who wants an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lessee<'a> {
-    pub(crate) id: &'a Identity,
-    /// Its other IKE SAs are about to be closed: what they have is its own.
+    pub(crate) scope: &'a AuthScope,
+    /// Its other IKE SAs of the same scope are about to be closed: what they have is its own.
     pub(crate) replaces: bool,
+    /// What this IKE SA has already.
+    pub(crate) has: &'a [IpAddr],
 }
 
 /// The most addresses of a pool that are remembered for peers that are gone.
@@ -106,11 +109,11 @@ impl Leases {
     }
 
     fn lease(&mut self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
-        let peer = to.id.folded().to_bytes();
-        if let Some(addr) = self.own(&peer, to.replaces)
+        if let Some(addr) = self.own(to)
             && let Some(lease) = self.taken.get_mut(bits(addr))
         {
             lease.holders = lease.holders.saturating_add(1);
+            lease.to = to.scope.clone();
             self.free.remove(entry(addr));
             return Some(addr);
         }
@@ -118,18 +121,25 @@ impl Leases {
             self.pool.addrs.contains(*addr) && self.taken.get(bits(*addr)).is_none_or(Lease::is_free)
         };
         let addr = wanted.filter(is_free).or_else(|| self.fresh()).or_else(|| self.oldest())?;
-        if let Some(before) = self.taken.insert(bits(addr), Lease { to: to.id.clone(), holders: 1 }) {
-            self.by_peer.remove(&before.to.folded().to_bytes(), bits(addr).words());
+        if let Some(before) = self.taken.insert(bits(addr), Lease { to: to.scope.clone(), holders: 1 }) {
+            self.by_peer.remove(before.to.peer(), bits(addr).words());
         }
         self.free.remove(entry(addr));
-        self.by_peer.insert(&peer, bits(addr).words());
+        self.by_peer.insert(to.scope.peer(), bits(addr).words());
         Some(addr)
     }
 
-    /// The lowest address that this peer may have again: one that is free, or that it still holds and `replaces`.
-    fn own(&self, peer: &[u8], replaces: bool) -> Option<IpAddr> {
-        let free = |[upper, lower]: &[u64; 2]| self.free.contains([*upper, *lower, 0]);
-        self.by_peer.of(peer).find(|words| replaces || free(words)).map(|words| self.addr(words))
+    /// The lowest address that this peer may have again.
+    fn own(&self, to: Lessee<'_>) -> Option<IpAddr> {
+        let known = self.by_peer.of(to.scope.peer()).map(|words| self.addr(words));
+        known.filter(|addr| !to.has.contains(addr)).find(|addr| self.may_have_again(*addr, to))
+    }
+
+    /// Whether an address that this peer had or has is free, or held by IKE SAs that the new one replaces.
+    fn may_have_again(&self, addr: IpAddr, to: Lessee<'_>) -> bool {
+        self.taken
+            .get(bits(addr))
+            .is_some_and(|lease| lease.is_free() || (to.replaces && lease.to == *to.scope))
     }
 
     /// The next address that nobody had.
@@ -186,9 +196,21 @@ fn nth(first: IpAddr, n: u128) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Connection, Identity};
+    use crate::peers::Proof;
     use alloc::string::ToString;
     use alloc::vec;
     use casemate_sa::AddrRange;
+
+    fn scope_of(peer: &str, remote: &str) -> AuthScope {
+        let named = |name: &str| Identity::Fqdn(name.into());
+        let connection = Connection::with_shared_key("t", named("us"), named(peer));
+        AuthScope::new((&connection, Proof::SharedKey), &named("us"), &named(peer), remote.parse().unwrap())
+    }
+
+    fn scope(peer: &str) -> AuthScope {
+        scope_of(peer, "192.0.2.1")
+    }
 
     fn pools(range: &str) -> Pools {
         let (first, last) = range.split_once('-').unwrap();
@@ -200,7 +222,7 @@ mod tests {
 
     fn lease(pools: &mut Pools, wanted: Option<&str>, to: &str) -> Option<alloc::string::String> {
         let wanted = wanted.map(|addr| addr.parse().unwrap());
-        let to = Lessee { id: &Identity::Fqdn(to.into()), replaces: false };
+        let to = Lessee { scope: &scope(to), replaces: false, has: &[] };
         let lease = pools.lease(&["p".into()], true, wanted, to);
         lease.map(|addr| addr.to_string())
     }
@@ -221,8 +243,7 @@ mod tests {
     #[test]
     fn other_pools_and_versions_are_not_touched() {
         let mut pools = pools("10.0.0.1-10.0.0.3");
-        let id = Identity::Fqdn("a".into());
-        let to = Lessee { id: &id, replaces: false };
+        let to = Lessee { scope: &scope("a"), replaces: false, has: &[] };
         assert_eq!(pools.lease(&["q".into()], true, None, to), None);
         assert_eq!(pools.lease(&["p".into()], false, None, to), None);
     }
@@ -231,8 +252,8 @@ mod tests {
     fn a_peer_that_begins_anew_keeps_its_address_until_its_last_ike_sa_is_gone() {
         let mut pools = pools("10.0.0.1-10.0.0.1");
         let addr = lease(&mut pools, None, "a");
-        let id = Identity::Fqdn("a".into());
-        let again = pools.lease(&["p".into()], true, None, Lessee { id: &id, replaces: true });
+        let to = Lessee { scope: &scope("a"), replaces: true, has: &[] };
+        let again = pools.lease(&["p".into()], true, None, to);
         assert_eq!(again.map(|addr| addr.to_string()), addr);
         pools.release("10.0.0.1".parse().unwrap());
         assert_eq!(lease(&mut pools, None, "b"), None, "the new one has it");

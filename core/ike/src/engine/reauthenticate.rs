@@ -59,9 +59,12 @@ impl Ike {
                 }
                 continue;
             };
+            if !other.has_scope_of(old) {
+                continue;
+            }
             let is_newer = other.origin() > old.origin() && its > since.after(apart);
             // Of two that both sides began at once, the one with the lower SPIs is redundant: both sides choose the same.
-            let is_twin = other.has_pair_of(old) && its <= since.after(apart) && since <= its.after(apart);
+            let is_twin = its <= since.after(apart) && since <= its.after(apart);
             if is_newer || (is_twin && other.head.spis() > old.head.spis()) {
                 return Some(Other::Established);
             }

@@ -8,7 +8,7 @@ use crate::auth::PeerAuthenticated;
 use crate::child::{ChildSa, Ends, Stage, Wish};
 use crate::config::Identity;
 use crate::nat::Nat;
-use crate::peers::Pair;
+use crate::peers::AuthScope;
 use crate::restarts::Restart;
 use crate::{Assigned, ChildId, Down, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, Transmit};
 use alloc::boxed::Box;
@@ -125,7 +125,7 @@ impl Established {
         (peer_since, reauth_at): (Instant, Option<Instant>),
         cx: &mut Cx<'_, '_>,
     ) -> Self {
-        cx.shared.peers.insert(parentage.peer.pair(), &head.connection, peer_since, head.id);
+        cx.shared.peers.insert(&parentage.peer, peer_since, head.id);
         cx.shared.own(&parentage.children, head.id);
         let now = cx.env.now;
         let (rekey_at, expires_at) = cx.lifespan(&head.connection.lifespan, now);
@@ -156,9 +156,9 @@ impl Established {
         self.phase == Phase::Open
     }
 
-    /// Our identity and the peer's.
-    pub(super) const fn pair(&self) -> &Pair {
-        self.parentage.peer.pair()
+    /// What was authenticated equally has the same.
+    pub(super) const fn scope(&self) -> &AuthScope {
+        self.parentage.peer.scope()
     }
 
     /// Whether another one has taken its place.
@@ -444,7 +444,7 @@ impl Established {
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
         }
-        cx.shared.peers.remove(parentage.peer.pair(), &head.connection, peer_since, head.id);
+        cx.shared.peers.remove(&parentage.peer, peer_since, head.id);
         parentage.dissolve(head.id, why, cx);
         State::Closed(why)
     }

@@ -93,7 +93,7 @@ impl HalfOpen {
         let replaces = self.check_unique(head, &peer, content, cx)?;
         // From here on the peer's address is the one that it proved to have.
         head.path = request.path;
-        let to = Lessee { id: peer.id(), replaces };
+        let to = Lessee { scope: peer.scope(), replaces, has: &[] };
         let leasing = content.cp.map_or(Ok(()), |cp| leased.fill(&cp, &head.connection, to, cx));
         let remote =
             if leased.addrs.is_empty() { [head.path.remote.ip()].into() } else { leased.addrs.clone() };
@@ -182,10 +182,9 @@ impl HalfOpen {
         Ok(Mutual { peer, own, proof })
     }
 
-    /// What other IKE SAs between the same identities mean (RFC 7296 section 2.4): those that were there before this one was begun. When
-    /// both sides begin at once, neither means the other's new one. INITIAL_CONTACT means all of them, `unique` those of the same
-    /// connection. If none is closed and there are as many as there may be, the oldest is. Returns whether
-    /// those that this one replaces are closed.
+    /// What other IKE SAs with the same peer mean, if it was authenticated equally there (RFC 7296 section 2.4): those that were there
+    /// before this one was begun. When both sides begin at once, neither means the other's new one. If none is closed and there are as
+    /// many as there may be, the oldest is. Returns whether those that this one replaces are closed.
     fn check_unique(
         &self,
         head: &Head,
@@ -194,13 +193,10 @@ impl HalfOpen {
         cx: &mut Cx<'_, '_>,
     ) -> Result<bool, StateFault> {
         let first_contact = content.says(NotifyType::INITIAL_CONTACT);
-        let (peers, connection) = (&cx.shared.peers, &head.connection);
-        let older: Vec<_> = match first_contact {
-            true => peers.before(peer.pair(), self.begun).collect(),
-            false => peers.before_on(peer.pair(), connection, self.begun).collect(),
-        };
+        let (peers, scope) = (&cx.shared.peers, peer.scope());
+        let older: Vec<_> = peers.before(scope, self.begun).collect();
         let most = cx.shared.settings.ike_sas_per_peer;
-        let is_full = peers.count(peer.pair(), most) >= most;
+        let is_full = peers.count(scope, most) >= most;
         let closes_older = match head.connection.unique {
             Unique::Never => return Ok(false),
             Unique::No => first_contact,
@@ -208,7 +204,7 @@ impl HalfOpen {
             Unique::Keep | Unique::Replace => true,
         };
         if older.is_empty() || !closes_older {
-            if is_full && let Some(oldest) = peers.oldest(peer.pair()) {
+            if is_full && let Some(oldest) = peers.oldest(scope) {
                 // A peer that restarts without INITIAL_CONTACT leaves IKE SAs here: the oldest makes room, so that the peer is
                 // never locked out.
                 cx.fault(StateFault::PeerLimit.into(), head.path);

@@ -144,10 +144,10 @@ impl IkeSa {
         }
     }
 
-    /// Whether both are between the same identities.
-    pub(crate) fn has_pair_of(&self, other: &Self) -> bool {
+    /// Whether both are established with the same peer, which was authenticated equally.
+    pub(crate) fn has_scope_of(&self, other: &Self) -> bool {
         match (&self.state, &other.state) {
-            (State::Established(one), State::Established(other)) => one.pair() == other.pair(),
+            (State::Established(one), State::Established(other)) => one.scope() == other.scope(),
             _ => false,
         }
     }

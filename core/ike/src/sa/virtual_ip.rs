@@ -103,6 +103,7 @@ impl Leased {
                 _ => continue,
             };
             let v4 = attribute.kind == CfgAttribute::INTERNAL_IP4_ADDRESS;
+            let to = Lessee { has: &self.addrs, ..to };
             match cx.shared.pools.lease(&connection.pools, v4, wanted, to) {
                 Some(addr) => self.add(attribute.kind, addr),
                 None => failed = true,

@@ -2,13 +2,14 @@
 //! The situations are those of strongSwan's scenarios rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
+#[path = "../pair/mod.rs"]
 mod pair;
 
 use casemate_crypto::{
     HashAlg, KeyLimits, PrivateKey, Provider, Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey,
 };
 use casemate_ike::config::{
-    AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, RemoteMethod,
+    AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
 };
 use casemate_ike::{
     AuthorityHash, Credentials, Down, Env, Event, Ike, NotTrusted, OwnKey, Path, PeerCertificates, PeerFault,
@@ -22,9 +23,12 @@ use std::sync::Arc;
 
 macro_rules! key {
     ($name:literal) => {
-        PrivateKey::from_der(include_bytes!(concat!("data/", $name, ".der")), KeyLimits::default()).unwrap()
+        PrivateKey::from_der(include_bytes!(concat!("../data/", $name, ".der")), KeyLimits::default())
+            .unwrap()
     };
 }
+
+mod impostor;
 
 fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
     RUSTCRYPTO.signing_key(key).unwrap()
@@ -106,19 +110,30 @@ struct Side {
     events: Vec<Event>,
     /// All that it sent.
     sent: Vec<Vec<u8>>,
+    now: Instant,
 }
 
 impl Side {
     fn new(seed: u64, connections: Vec<Connection>, keys: Keys) -> Self {
-        let mut ike = Ike::new(Settings::SERVER);
-        ike.configure(connections.into_iter().map(Arc::new).collect(), &[]);
-        Self { ike, keys, host: Spis::default(), dice: Dice::new(seed), events: vec![], sent: vec![] }
+        Self::with(Settings::SERVER, seed, (connections, &[]), keys)
+    }
+
+    fn with(
+        settings: Settings,
+        seed: u64,
+        (connections, pools): (Vec<Connection>, &[Pool]),
+        keys: Keys,
+    ) -> Self {
+        let mut ike = Ike::new(settings);
+        ike.configure(connections.into_iter().map(Arc::new).collect(), pools);
+        let now = Instant::from_secs(1_000);
+        Self { ike, keys, host: Spis::default(), dice: Dice::new(seed), events: vec![], sent: vec![], now }
     }
 
     fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
         let mut env = Env {
-            now: Instant::from_secs(1_000),
+            now: self.now,
             unix_time: 0,
             rng: &mut self.dice,
             providers: &Providers(&list),

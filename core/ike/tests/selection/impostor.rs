@@ -1,0 +1,151 @@
+//! A peer that has the key of a group claims an identity that another peer proves with a signature. It acts for itself alone: IKE SAs,
+//! addresses and the quota of the other peer stay as they are.
+
+use super::{Keys, Side, left, right, right_takes, signs};
+use casemate_crypto::{KeyLimits, PrivateKey};
+use casemate_ike::config::{Connection, IdPattern, Identity, Pool, RemoteMethod, Unique};
+use casemate_ike::{Down, Settings};
+use casemate_sa::AddrRange;
+use std::net::IpAddr;
+use std::time::Duration;
+
+fn own_key() -> PrivateKey {
+    key!("p256")
+}
+
+fn gateway_key() -> PrivateKey {
+    key!("p384")
+}
+
+/// The peer with a signature.
+fn signer(seed: u64) -> Side {
+    let keys = Keys::new(&own_key(), &[]).trusting("left", &gateway_key(), &[]);
+    Side::new(seed, vec![asking(signs(left()))], keys)
+}
+
+/// The peer with the key of the group, and the same name.
+fn impostor(seed: u64, unique: Unique) -> Side {
+    let begins = Connection { unique, ..asking(left()) };
+    Side::new(seed, vec![begins], Keys::new(&own_key(), &[]))
+}
+
+/// With a virtual address.
+fn asking(connection: Connection) -> Connection {
+    Connection { vips: vec![IpAddr::from([0, 0, 0, 0])], ..connection }
+}
+
+fn pool() -> Pool {
+    let addrs = AddrRange::new([10, 9, 0, 1].into(), [10, 9, 0, 9].into()).unwrap();
+    Pool { name: "pool".into(), addrs, dns: vec![], subnets: vec![] }
+}
+
+/// A gateway with these connections: "pinned" names the peer and takes its signature, "group" takes anybody with the key, "any" takes both.
+fn gateway(names: &[&str], unique: Unique) -> Side {
+    let connection = |name: &&str| {
+        let mut connection = match *name {
+            "group" => right("group"),
+            name => signs(right(name)),
+        };
+        if *name == "pinned" {
+            connection.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+        }
+        if *name == "any" {
+            connection.remote.method = RemoteMethod::Any(String::new());
+            connection.local.method = casemate_ike::config::LocalMethod::SharedKey;
+        }
+        Connection { unique, pools: vec!["pool".into()], ..connection }
+    };
+    let own = own_key();
+    let keys = Keys::new(&gateway_key(), &[]).trusting("pinned", &own, &[]).trusting("any", &own, &[]);
+    let connections = names.iter().map(connection).collect();
+    let settings = Settings { ike_sas_per_peer: 3, ..Settings::SERVER };
+    Side::with(settings, 2, (connections, &[pool()]), keys)
+}
+
+/// A second later the peer begins; the connection that it gets.
+fn begins(peer: &mut Side, gateway: &mut Side) -> String {
+    gateway.now = gateway.now.after(Duration::from_secs(1));
+    peer.now = gateway.now;
+    gateway.events.clear();
+    right_takes(peer, gateway).unwrap()
+}
+
+/// Connections and virtual addresses of the IKE SAs, the oldest first.
+fn connected(gateway: &Side) -> Vec<(String, Vec<String>)> {
+    let row = |ike: casemate_ike::IkeStatus| {
+        let addrs = ike.virtual_addrs.iter().map(ToString::to_string).collect();
+        (ike.connection.name.clone(), addrs)
+    };
+    gateway.ike.status().filter(|ike| ike.state == "established").map(row).collect()
+}
+
+fn row(name: &str, addr: &str) -> (String, Vec<String>) {
+    (name.into(), vec![addr.into()])
+}
+
+#[test]
+fn initial_contact_leaves_what_was_authenticated_otherwise() {
+    let mut gateway = gateway(&["pinned", "group"], Unique::No);
+    assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
+    assert_eq!(begins(&mut impostor(3, Unique::No), &mut gateway), "group");
+    let both = [row("pinned", "10.9.0.1"), row("group", "10.9.0.2")];
+    assert_eq!(connected(&gateway), both);
+    // Each takes its own place when it comes anew, with the same address.
+    assert_eq!(begins(&mut impostor(4, Unique::No), &mut gateway), "group");
+    assert_eq!(connected(&gateway), both);
+    assert_eq!(begins(&mut signer(5), &mut gateway), "pinned");
+    assert_eq!(connected(&gateway), [row("group", "10.9.0.2"), row("pinned", "10.9.0.1")]);
+}
+
+/// The owner did not say how the peer is to prove who it is, so one connection takes both proofs.
+#[test]
+fn initial_contact_leaves_what_was_proved_in_another_way() {
+    for unique in [Unique::No, Unique::Replace, Unique::Keep] {
+        let mut gateway = gateway(&["any"], unique);
+        // The gateway proves itself with the key of the group, whoever comes.
+        let mut signer = signer(1);
+        let mut connection = (*signer.ike.connections()[0]).clone();
+        connection.remote.method = RemoteMethod::SharedKey;
+        signer.ike.configure(vec![connection.into()], &[]);
+        assert_eq!(begins(&mut signer, &mut gateway), "any");
+        assert_eq!(begins(&mut impostor(3, Unique::No), &mut gateway), "any");
+        assert_eq!(connected(&gateway), [row("any", "10.9.0.1"), row("any", "10.9.0.2")], "{unique:?}");
+    }
+}
+
+#[test]
+fn an_impostor_does_not_keep_the_peer_out() {
+    let mut gateway = gateway(&["pinned", "group"], Unique::Keep);
+    assert_eq!(begins(&mut impostor(3, Unique::Never), &mut gateway), "group");
+    assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
+    assert_eq!(connected(&gateway).len(), 2);
+}
+
+#[test]
+fn a_released_address_is_kept_for_the_peer_that_was_authenticated_equally() {
+    let mut gateway = gateway(&["pinned", "group"], Unique::No);
+    assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
+    let id = gateway.ike.status().next().unwrap().id;
+    gateway.act(|ike, env| ike.terminate(id, Down::Local, env));
+    for _ in 0..10 {
+        gateway.now = gateway.now.after(Duration::from_secs(100));
+        gateway.act(casemate_ike::Ike::tick);
+    }
+    assert_eq!(gateway.ike.status().count(), 0);
+    while gateway.ike.next_transmit().is_some() {}
+    assert_eq!(begins(&mut impostor(3, Unique::No), &mut gateway), "group");
+    assert_eq!(begins(&mut signer(4), &mut gateway), "pinned");
+    assert_eq!(connected(&gateway), [row("group", "10.9.0.2"), row("pinned", "10.9.0.1")]);
+}
+
+#[test]
+fn the_quota_of_an_identity_is_its_own() {
+    let mut gateway = gateway(&["pinned", "group"], Unique::No);
+    assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
+    for seed in 10..15 {
+        // Without INITIAL_CONTACT.
+        assert_eq!(begins(&mut impostor(seed, Unique::Never), &mut gateway), "group");
+    }
+    let names: Vec<_> = connected(&gateway).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["pinned", "group", "group", "group"]);
+}
