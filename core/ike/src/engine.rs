@@ -2,6 +2,7 @@
 
 mod reauthenticate;
 
+use crate::assigned::AssignedAddrs;
 use crate::child::Wish;
 use crate::config::{Child, Connection, Pool};
 use crate::cookie::CookieJar;
@@ -56,6 +57,7 @@ impl Ike {
             pools: Pools::default(),
             cookies: CookieJar::default(),
             transmits: VecDeque::new(),
+            assigned: AssignedAddrs::default(),
             farewells: Farewells::default(),
             restarts: Restarts::default(),
             events: VecDeque::new(),

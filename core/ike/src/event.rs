@@ -199,8 +199,10 @@ pub enum Event {
         ike: IkeSaId,
         /// What it gave.
         what: Assigned,
+        /// The addresses among them that no other IKE SA has: the host gets these.
+        fresh: Vec<IpAddr>,
     },
-    /// Addresses that the peer gave us are ours no more.
+    /// Addresses that the peer gave us are ours no more: no IKE SA has them.
     Unassigned {
         /// By which IKE SA.
         ike: IkeSaId,

@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod answer;
+mod assigned;
 mod auth;
 mod child;
 pub mod config;

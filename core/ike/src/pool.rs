@@ -26,6 +26,8 @@ struct Leases {
 #[derive(Debug)]
 struct Lease {
     to: AuthScope,
+    /// The peer's address outside.
+    remote: IpAddr,
     /// IKE SAs that have it: two while one takes the other's place.
     holders: usize,
 }
@@ -40,6 +42,8 @@ impl Lease {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lessee<'a> {
     pub(crate) scope: &'a AuthScope,
+    /// Its address outside.
+    pub(crate) remote: IpAddr,
     /// Its other IKE SAs of the same scope are about to be closed: what they have is its own.
     pub(crate) replaces: bool,
     /// What this IKE SA has already.
@@ -94,6 +98,15 @@ impl Pools {
         }
     }
 
+    /// The peer that has this address is at another one outside.
+    pub(crate) fn follow(&mut self, addr: IpAddr, remote: IpAddr) {
+        for Leases { taken, .. } in self.0.iter_mut().filter(|leases| leases.pool.addrs.contains(addr)) {
+            if let Some(lease) = taken.get_mut(bits(addr)) {
+                lease.remote = remote;
+            }
+        }
+    }
+
     /// The pools with these names.
     pub(crate) fn named<'a>(
         &'a self,
@@ -109,11 +122,11 @@ impl Leases {
     }
 
     fn lease(&mut self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
-        if let Some(addr) = self.own(to)
+        if let Some(addr) = self.own(wanted, to)
             && let Some(lease) = self.taken.get_mut(bits(addr))
         {
-            lease.holders = lease.holders.saturating_add(1);
-            lease.to = to.scope.clone();
+            let holders = lease.holders.saturating_add(1);
+            *lease = Lease { to: to.scope.clone(), remote: to.remote, holders };
             self.free.remove(entry(addr));
             return Some(addr);
         }
@@ -121,7 +134,8 @@ impl Leases {
             self.pool.addrs.contains(*addr) && self.taken.get(bits(*addr)).is_none_or(Lease::is_free)
         };
         let addr = wanted.filter(is_free).or_else(|| self.fresh()).or_else(|| self.oldest())?;
-        if let Some(before) = self.taken.insert(bits(addr), Lease { to: to.scope.clone(), holders: 1 }) {
+        let lease = Lease { to: to.scope.clone(), remote: to.remote, holders: 1 };
+        if let Some(before) = self.taken.insert(bits(addr), lease) {
             self.by_peer.remove(before.to.peer(), bits(addr).words());
         }
         self.free.remove(entry(addr));
@@ -129,17 +143,24 @@ impl Leases {
         Some(addr)
     }
 
-    /// The lowest address that this peer may have again.
-    fn own(&self, to: Lessee<'_>) -> Option<IpAddr> {
-        let known = self.by_peer.of(to.scope.peer()).map(|words| self.addr(words));
-        known.filter(|addr| !to.has.contains(addr)).find(|addr| self.may_have_again(*addr, to))
+    /// An address that this peer may have again: the one that it wants, or else the lowest.
+    fn own(&self, wanted: Option<IpAddr>, to: Lessee<'_>) -> Option<IpAddr> {
+        let may_have = |addr: &IpAddr| !to.has.contains(addr) && self.may_have_again(*addr, wanted, to);
+        let known = || self.by_peer.of(to.scope.peer()).map(|words| self.addr(words));
+        let is_known = |addr: &IpAddr| {
+            self.taken.get(bits(*addr)).is_some_and(|lease| lease.to.peer() == to.scope.peer())
+        };
+        wanted.filter(is_known).filter(may_have).or_else(|| known().find(may_have))
     }
 
-    /// Whether an address that this peer had or has is free, or held by IKE SAs that the new one replaces.
-    fn may_have_again(&self, addr: IpAddr, to: Lessee<'_>) -> bool {
-        self.taken
-            .get(bits(addr))
-            .is_some_and(|lease| lease.is_free() || (to.replaces && lease.to == *to.scope))
+    /// Whether an address that this peer had or has is free, or held by its own IKE SAs that the new one takes the place of. It does if
+    /// they are about to be closed, or if the peer asks from the same host for what it has: then it is authenticated anew (RFC 7296
+    /// section 2.8.3).
+    fn may_have_again(&self, addr: IpAddr, wanted: Option<IpAddr>, to: Lessee<'_>) -> bool {
+        let is_reauthentication = |lease: &Lease| wanted == Some(addr) && lease.remote == to.remote;
+        self.taken.get(bits(addr)).is_some_and(|lease| {
+            lease.is_free() || (lease.to == *to.scope && (to.replaces || is_reauthentication(lease)))
+        })
     }
 
     /// The next address that nobody had.
@@ -202,14 +223,12 @@ mod tests {
     use alloc::vec;
     use casemate_sa::AddrRange;
 
-    fn scope_of(peer: &str, remote: &str) -> AuthScope {
-        let named = |name: &str| Identity::Fqdn(name.into());
-        let connection = Connection::with_shared_key("t", named("us"), named(peer));
-        AuthScope::new((&connection, Proof::SharedKey), &named("us"), &named(peer), remote.parse().unwrap())
-    }
+    const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     fn scope(peer: &str) -> AuthScope {
-        scope_of(peer, "192.0.2.1")
+        let named = |name: &str| Identity::Fqdn(name.into());
+        let connection = Connection::with_shared_key("t", named("us"), named(peer));
+        AuthScope::new((&connection, Proof::SharedKey), &named("us"), &named(peer), HOST)
     }
 
     fn pools(range: &str) -> Pools {
@@ -222,7 +241,7 @@ mod tests {
 
     fn lease(pools: &mut Pools, wanted: Option<&str>, to: &str) -> Option<alloc::string::String> {
         let wanted = wanted.map(|addr| addr.parse().unwrap());
-        let to = Lessee { scope: &scope(to), replaces: false, has: &[] };
+        let to = Lessee { scope: &scope(to), remote: HOST, replaces: false, has: &[] };
         let lease = pools.lease(&["p".into()], true, wanted, to);
         lease.map(|addr| addr.to_string())
     }
@@ -243,7 +262,7 @@ mod tests {
     #[test]
     fn other_pools_and_versions_are_not_touched() {
         let mut pools = pools("10.0.0.1-10.0.0.3");
-        let to = Lessee { scope: &scope("a"), replaces: false, has: &[] };
+        let to = Lessee { scope: &scope("a"), remote: HOST, replaces: false, has: &[] };
         assert_eq!(pools.lease(&["q".into()], true, None, to), None);
         assert_eq!(pools.lease(&["p".into()], false, None, to), None);
     }
@@ -252,13 +271,36 @@ mod tests {
     fn a_peer_that_begins_anew_keeps_its_address_until_its_last_ike_sa_is_gone() {
         let mut pools = pools("10.0.0.1-10.0.0.1");
         let addr = lease(&mut pools, None, "a");
-        let to = Lessee { scope: &scope("a"), replaces: true, has: &[] };
+        let to = Lessee { scope: &scope("a"), remote: HOST, replaces: true, has: &[] };
         let again = pools.lease(&["p".into()], true, None, to);
         assert_eq!(again.map(|addr| addr.to_string()), addr);
         pools.release("10.0.0.1".parse().unwrap());
         assert_eq!(lease(&mut pools, None, "b"), None, "the new one has it");
         pools.release("10.0.0.1".parse().unwrap());
         assert_eq!(lease(&mut pools, None, "b"), addr);
+    }
+
+    #[test]
+    fn a_peer_that_is_authenticated_anew_shares_its_address_with_itself_alone() {
+        let mut pools = pools("10.0.0.1-10.0.0.4");
+        let addr = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut from = |remote: &str, wanted: Option<&str>, peer: &str| {
+            let to = Lessee { scope: &scope(peer), remote: addr(remote), replaces: false, has: &[] };
+            pools.lease(&["p".into()], true, wanted.map(addr), to).map(|addr| addr.to_string())
+        };
+        assert_eq!(from("192.0.2.1", None, "a").as_deref(), Some("10.0.0.1"));
+        assert_eq!(from("192.0.2.1", Some("10.0.0.1"), "a").as_deref(), Some("10.0.0.1"));
+        assert_eq!(from("192.0.2.2", Some("10.0.0.1"), "a").as_deref(), Some("10.0.0.2"), "another host");
+        assert_eq!(from("192.0.2.1", Some("10.0.0.1"), "b").as_deref(), Some("10.0.0.3"), "another peer");
+        // It has moved.
+        pools.follow(addr("10.0.0.1"), addr("192.0.2.9"));
+        let to = Lessee { scope: &scope("a"), remote: addr("192.0.2.9"), replaces: false, has: &[] };
+        assert_eq!(pools.lease(&["p".into()], true, Some(addr("10.0.0.1")), to), Some(addr("10.0.0.1")));
+        for _ in 0..3 {
+            assert_eq!(pools.0[0].free.len(), 0);
+            pools.release(addr("10.0.0.1"));
+        }
+        assert_eq!(pools.0[0].free.len(), 1, "when the last IKE SA is gone");
     }
 
     #[test]

@@ -90,8 +90,8 @@ impl Stack {
     /// Takes virtual addresses, and gives them back (RFC 7296 section 2.19).
     fn readdress(&mut self, event: &Event) {
         match event {
-            Event::Assigned { what, .. } => self.interface.update_ip_addrs(|list| {
-                for addr in &what.addrs {
+            Event::Assigned { fresh, .. } => self.interface.update_ip_addrs(|list| {
+                for addr in fresh {
                     let host = if addr.is_ipv4() { 32 } else { 128 };
                     // In front: it is the source of packets to wherever no other address is nearer.
                     if list.insert(0, IpCidr::new(IpAddress::from(*addr), host)).is_err() {

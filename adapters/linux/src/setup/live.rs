@@ -173,7 +173,7 @@ impl Live {
             Event::Moved { children, path, .. } => {
                 children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
             }
-            Event::Assigned { what, .. } => return self.change_addresses(&what.addrs, Netlink::add_address),
+            Event::Assigned { fresh, .. } => return self.change_addresses(fresh, Netlink::add_address),
             Event::Unassigned { addrs, .. } => return self.change_addresses(addrs, Netlink::remove_address),
             _ => {}
         }

@@ -63,7 +63,7 @@ fn of_ike(event: &Event) -> Option<String> {
         Event::ChildFailed { connection, child, why } => {
             format!("{}/{}: no Child SA: {why}", connection.name, child.name)
         }
-        Event::Assigned { ike, what } => {
+        Event::Assigned { ike, what, .. } => {
             let addrs: Vec<String> = what.addrs.iter().map(ToString::to_string).collect();
             let dns: Vec<String> = what.dns.iter().map(ToString::to_string).collect();
             format!("IKE SA [{ike}]: virtual addresses {}; name servers {}", list(&addrs), list(&dns))

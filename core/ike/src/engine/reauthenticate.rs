@@ -20,7 +20,8 @@ impl Ike {
     /// Begins a new IKE SA beside the old one, which is closed once the new one is established.
     pub(super) fn reauthenticate(&mut self, old: IkeSaId, env: &mut Env<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
-        let (connection, children, origin) = (sa.head.connection.clone(), sa.children_to_move(), sa.origin());
+        let (connection, children) = (sa.head.connection.clone(), sa.children_to_move());
+        let predecessor = sa.predecessor();
         match self.other_of(sa) {
             Some(Other::Begun) => return,
             Some(Other::Established) => {
@@ -33,7 +34,7 @@ impl Ike {
         // The old one is closed soon, so a full table does not stop its reauthentication.
         let most = self.shared.settings.ike_sas_with_replaced();
         match self.begin(&connection, wishes, most, env) {
-            Ok(id) => self.head_of(id, |head| head.reauthenticates = Some(origin)),
+            Ok(id) => self.head_of(id, |head| head.reauthenticates = Some(predecessor)),
             // Only the peer can do it.
             Err(NotBegun::NoRemoteAddress) => {
                 self.act(old, env, |sa, cx| sa.end(Down::Reauth, cx));

@@ -4,7 +4,7 @@
 //! "keep trying" does, and costs next to nothing.
 
 use super::context::random_below;
-use super::{Cx, Effect, Established, Head, Parentage, Role, Task};
+use super::{Cx, Effect, Established, Head, Role, Task};
 use crate::child::{ChildSa, Stage, Wish};
 use crate::config::{Child, Lifespan, OnClose};
 use crate::{ChildId, Down};
@@ -133,10 +133,10 @@ impl Established {
     /// others (RFC 7296 section
     /// 2.8.3). It is tried again until it succeeds or the time for that is over.
     ///
-    /// A virtual address is one IKE SA's at a time, so with one, the old IKE SA is closed first.
+    /// A peer that has virtual addresses from us asks for them when it begins the new IKE SA, and we do not ask it for any: so the old
+    /// IKE SA is closed for the peer to begin.
     pub(super) fn reauthenticate(&mut self, head: &Head, cx: &mut Cx<'_, '_>) {
-        let Parentage { leased, assigned, .. } = &self.parentage;
-        if !leased.is_empty() || !assigned.addrs.is_empty() {
+        if !self.parentage.leased.is_empty() {
             return self.tasks.push_back(Task::DeleteIke(Down::Reauth));
         }
         cx.effect(Effect::Reauthenticate(head.id));

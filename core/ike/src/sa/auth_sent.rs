@@ -92,6 +92,8 @@ impl AuthSent {
         let pair = expected.as_ref().map(|peer| Pair::new(&own.id, peer, head.path.remote.ip()));
         let is_first_contact = connection.unique != Unique::Never
             && pair.as_ref().is_some_and(|pair| !cx.shared.peers.has(pair));
+        let known = head.reauthenticates.as_ref().map_or(&[][..], |old| &old.addrs);
+        let vips = virtual_ip::wanted(&connection.vips, known);
         let sent = link.request(head, ExchangeType::IKE_AUTH, cx, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
@@ -103,7 +105,7 @@ impl AuthSent {
                 out.id_r(&Id { kind, data: &data })?;
             }
             proof.write(out)?;
-            virtual_ip::write_request(&connection.vips, out)?;
+            virtual_ip::write_request(&vips, out)?;
             first.as_ref().map_or(Ok(()), |first| first.write(None, out))
         });
         let own_id = own.id;
@@ -177,7 +179,7 @@ impl AuthSent {
             Err(rejection) => {
                 // What was to be authenticated anew is not. With a peer that takes only one IKE SA, closing the old one helps.
                 let old = head.reauthenticates.take();
-                old.into_iter().for_each(|origin| cx.effect(Effect::Reauthenticated(origin)));
+                old.into_iter().for_each(|old| cx.effect(Effect::Reauthenticated(old.origin)));
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(head, Down::Refused(notify), cx),
                     Rejection::Fault(fault) => self.reject(head, fault, cx),
@@ -276,9 +278,10 @@ impl AuthSent {
                 }
             }
         }
-        tasks.extend(head.reauthenticates.take().map(Task::EndPredecessor));
+        tasks.extend(head.reauthenticates.take().map(|old| Task::EndPredecessor(old.origin)));
         if !assigned.addrs.is_empty() {
-            cx.event(Event::Assigned { ike: head.id, what: assigned.clone() });
+            let fresh = cx.shared.assigned.hold(&assigned.addrs);
+            cx.event(Event::Assigned { ike: head.id, what: assigned.clone(), fresh });
         }
         let leased = Vec::new();
         let parentage = Parentage { peer, nat: init.nat, ends, leased, assigned, children, tasks };

@@ -1,6 +1,7 @@
 //! What a state works with: the caller's means, and what all IKE SAs share.
 
 use super::{IkeSa, Parentage};
+use crate::assigned::AssignedAddrs;
 use crate::child::ChildSa;
 use crate::config::{Connection, Lifespan};
 use crate::cookie::CookieJar;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Pools,
     pub(crate) cookies: CookieJar,
     pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) assigned: AssignedAddrs,
     pub(crate) farewells: Farewells,
     pub(crate) restarts: Restarts,
     pub(crate) events: VecDeque<Event>,

@@ -44,8 +44,9 @@ impl Parentage {
     pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
         self.children.iter().for_each(|child| cx.child_down(child.id, why));
         self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
-        if !self.assigned.addrs.is_empty() {
-            cx.event(Event::Unassigned { ike, addrs: self.assigned.addrs });
+        let addrs = cx.shared.assigned.release(&self.assigned.addrs);
+        if !addrs.is_empty() {
+            cx.event(Event::Unassigned { ike, addrs });
         }
     }
 }
@@ -161,6 +162,11 @@ impl Established {
         self.parentage.peer.scope()
     }
 
+    /// Virtual addresses that we have from the peer.
+    pub(super) fn assigned_addrs(&self) -> &[IpAddr] {
+        &self.parentage.assigned.addrs
+    }
+
     /// Whether another one has taken its place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.phase == Phase::Replaced
@@ -253,7 +259,7 @@ impl Established {
             let before = core::mem::replace(&mut head.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();
             cx.event(Event::Moved { ike: head.id, children, path });
-            self.follow_addr(before, path.remote.ip());
+            self.follow_addr((before, path.remote.ip()), cx);
         }
     }
 

@@ -93,10 +93,10 @@ impl HalfOpen {
         let replaces = self.check_unique(head, &peer, content, cx)?;
         // From here on the peer's address is the one that it proved to have.
         head.path = request.path;
-        let to = Lessee { scope: peer.scope(), replaces, has: &[] };
+        let remote = head.path.remote.ip();
+        let to = Lessee { scope: peer.scope(), remote, replaces, has: &[] };
         let leasing = content.cp.map_or(Ok(()), |cp| leased.fill(&cp, &head.connection, to, cx));
-        let remote =
-            if leased.addrs.is_empty() { [head.path.remote.ip()].into() } else { leased.addrs.clone() };
+        let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
         let ends = Ends { local: [head.path.local.ip()].into(), remote };
         let first = match leasing {
             Ok(()) => self.first_child(head, content, &ends, cx)?,

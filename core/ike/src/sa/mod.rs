@@ -32,6 +32,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
+use core::net::IpAddr;
 use core::time::Duration;
 
 pub(crate) use again::retry_at;
@@ -70,8 +71,17 @@ pub(crate) struct Head {
     pub(crate) spi_r: IkeSpi,
     /// IKE SAs of the connection in a row that ended soon, before this one was begun.
     pub(crate) attempts: u8,
-    /// The origin of the IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
-    pub(crate) reauthenticates: Option<IkeSaId>,
+    /// The IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
+    pub(crate) reauthenticates: Option<Predecessor>,
+}
+
+/// An IKE SA that is made anew with authentication.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(crate) origin: IkeSaId,
+    /// The virtual addresses that it has from the peer.
+    pub(crate) addrs: Vec<IpAddr>,
 }
 
 impl Head {
@@ -140,7 +150,9 @@ impl IkeSa {
         match &self.state {
             State::Established(state) => state.is_open() && state.tasks.iter().any(is_end),
             State::HalfOpen(_) | State::Closed(_) => false,
-            State::InitSent(_) | State::AuthSent(_) => self.head.reauthenticates == Some(origin),
+            State::InitSent(_) | State::AuthSent(_) => {
+                self.head.reauthenticates.as_ref().is_some_and(|old| old.origin == origin)
+            }
         }
     }
 
@@ -188,6 +200,15 @@ impl IkeSa {
             State::Established(state) => state.wanted_again(Down::Reauth),
             _ => Vec::new(),
         }
+    }
+
+    /// What the new IKE SA has to know of this one when it is made anew.
+    pub(crate) fn predecessor(&self) -> Predecessor {
+        let addrs = match &self.state {
+            State::Established(state) => state.assigned_addrs().into(),
+            _ => Vec::new(),
+        };
+        Predecessor { origin: self.origin(), addrs }
     }
 
     /// Child SAs that none of these configurations describes.

@@ -1,7 +1,7 @@
 //! A peer behind a NAT that has another address (RFC 7296 section 2.23). Called when one of its messages came
 //! from there.
 
-use super::{Established, Task};
+use super::{Cx, Established, Task};
 use crate::ChildId;
 use crate::child::{ChildSa, Stage};
 use alloc::vec::Vec;
@@ -10,10 +10,11 @@ use core::net::IpAddr;
 
 impl Established {
     /// The peer has another address. In transport mode that is its traffic, which is agreed on anew.
-    pub(super) fn follow_addr(&mut self, before: IpAddr, now: IpAddr) {
+    pub(super) fn follow_addr(&mut self, (before, now): (IpAddr, IpAddr), cx: &mut Cx<'_, '_>) {
         if before == now {
             return;
         }
+        self.parentage.leased.iter().for_each(|addr| cx.shared.pools.follow(*addr, now));
         self.parentage.ends.remote.iter_mut().filter(|end| **end == before).for_each(|end| *end = now);
         let is_bound = |child: &&ChildSa| child.stage == Stage::Live && child.agreed.mode == Mode::Transport;
         let bound: Vec<ChildId> = self.children().iter().filter(is_bound).map(|child| child.id).collect();

@@ -15,6 +15,17 @@ const PREFIX_OF_ONE: u8 = 128;
 /// Most values of one kind that are believed.
 const MAX_VALUES: usize = 16;
 
+/// The addresses to ask for: those that the IKE SA has that is made anew, and what is configured where it has none.
+pub(super) fn wanted(vips: &[IpAddr], known: &[IpAddr]) -> Vec<IpAddr> {
+    let of_version = |v4| known.iter().filter(move |addr| addr.is_ipv4() == v4).copied();
+    let (mut v4, mut v6) = (of_version(true), of_version(false));
+    let next = |vip: &IpAddr| {
+        let known = if vip.is_ipv4() { v4.next() } else { v6.next() };
+        known.unwrap_or(*vip)
+    };
+    vips.iter().map(next).collect()
+}
+
 /// Writes the initiator's request, if it wants an address.
 pub(super) fn write_request(vips: &[IpAddr], out: &mut Writer<'_>) -> Result<(), WriteError> {
     if vips.is_empty() {
@@ -200,6 +211,15 @@ mod tests {
                 Some((cp.kind.0, cp.attributes().map(|a| (a.kind.0, a.value.to_vec())).collect()))
             },
         )
+    }
+
+    #[test]
+    fn what_is_made_anew_asks_for_the_addresses_that_it_has() {
+        let ask = |vips: &[&str], known: &[&str]| wanted(&addrs(vips), &addrs(known));
+        assert_eq!(ask(&["0.0.0.0", "::"], &["fd00::7", "10.0.0.7"]), addrs(&["10.0.0.7", "fd00::7"]));
+        assert_eq!(ask(&["10.0.0.5", "0.0.0.0"], &["10.0.0.7"]), addrs(&["10.0.0.7", "0.0.0.0"]));
+        assert_eq!(ask(&["0.0.0.0"], &[]), addrs(&["0.0.0.0"]));
+        assert_eq!(ask(&[], &["10.0.0.7"]), addrs(&[]));
     }
 
     /// Numbers of RFC 7296 section 3.15.1: addresses are 1 and 8, name servers 3 and 10; CFG_REQUEST is 1.

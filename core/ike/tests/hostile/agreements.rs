@@ -2,9 +2,9 @@
 //! other (RFC 7296 sections 1.3.1, 2.4, 2.9, 2.19 and 2.23, RFC 6023).
 
 use crate::forge::{Attack, Raw, altered, count, give_on};
-use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
+use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection, with_pool};
 use crate::sessions::{alone, established, usual};
-use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Pool, Unique};
+use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Unique};
 use casemate_ike::{Down, Event, Path, TrafficTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
@@ -109,32 +109,11 @@ fn without_a_nat_a_peer_does_not_move() {
     assert_eq!(attack.pair.right.ike.status().next().unwrap().path.remote.port(), 500);
 }
 
-fn with_pool(last: &str, vips: &[&str]) -> (Connection, Connection, Pool) {
-    let mut left = connection("left", "right");
-    left.vips = vips.iter().map(|vip| vip.parse().unwrap()).collect();
-    let mut right = connection("right", "left");
-    right.pools = vec!["pool".into()];
-    let everything = TrafficTemplate { addrs: Some(AddrRange::ANY_V4), proto: None, ports: PortRange::ANY };
-    left.children = vec![Arc::new(child(vec![TrafficTemplate::DYNAMIC], vec![everything]))];
-    right.children = vec![Arc::new(child(vec![everything], vec![TrafficTemplate::DYNAMIC]))];
-    let addrs = AddrRange::new("10.9.0.1".parse().unwrap(), last.parse().unwrap()).unwrap();
-    (
-        left,
-        right,
-        Pool { name: "pool".into(), addrs, dns: vec!["10.9.9.9".parse().unwrap()], subnets: vec![] },
-    )
-}
-
-fn configure(side: &mut Side, pool: &Pool) {
-    let connections = side.ike.connections().to_vec();
-    side.ike.configure(connections, std::slice::from_ref(pool));
-}
-
 #[test]
 fn virtual_addresses_are_given_and_come_back() {
     let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
     let mut pair = Pair::new(left, right);
-    configure(&mut pair.right, &pool);
+    pair.right.lend(&pool);
     for _ in 0..3 {
         pair.left.initiate(pair.now);
         pair.run();
@@ -156,7 +135,7 @@ fn virtual_addresses_are_given_and_come_back() {
 fn an_address_of_a_refused_peer_goes_back_to_the_pool() {
     let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
     let mut pair = Pair::new(left, right);
-    configure(&mut pair.right, &pool);
+    pair.right.lend(&pool);
     // Twice a request that fails behind the lease, for want of selectors.
     for seed in [5, 6] {
         pair.left = Side::new(LEFT, seed, pair.left.ike.connections()[0].as_ref().clone());
@@ -179,7 +158,7 @@ fn a_pool_that_is_empty_refuses_the_child_sa_and_not_the_ike_sa() {
     let (left, mut right, pool) = with_pool("10.9.0.1", &["0.0.0.0", "0.0.0.0"]);
     right.pools = vec!["other".into()];
     let mut pair = Pair::new(left, right);
-    configure(&mut pair.right, &pool);
+    pair.right.lend(&pool);
     pair.left.initiate(pair.now);
     pair.run();
     assert_eq!(count(&pair.right, "no-address"), 1);

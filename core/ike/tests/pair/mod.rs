@@ -9,7 +9,7 @@
 )]
 
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
-use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Lifespan};
+use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
     ChildUp, Down, Env, Event, Host, Ike, Path, Settings, SharedKeys, Traffic, TrafficTemplate, Transmit,
 };
@@ -161,6 +161,12 @@ impl Side {
         self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
     }
 
+    /// Has a pool for its connections.
+    pub(crate) fn lend(&mut self, pool: &Pool) {
+        let connections = self.ike.connections().to_vec();
+        self.ike.configure(connections, std::slice::from_ref(pool));
+    }
+
     /// SPIs that are reserved, and neither an installed SA's nor asked for in a request that is on its way.
     pub(crate) fn leaked(&self) -> Vec<Spi> {
         let used: Vec<Spi> = self.events.iter().filter_map(inbound_spi).collect();
@@ -302,4 +308,19 @@ pub(crate) fn connection(own: &str, peer: &str) -> Connection {
 
 pub(crate) fn child(local_ts: Vec<TrafficTemplate>, remote_ts: Vec<TrafficTemplate>) -> Child {
     Child { local_ts, remote_ts, lifespan: Lifespan::FOREVER, ..Child::new("net") }
+}
+
+/// The left side asks for virtual addresses from the pool of the right side, which begins with 10.9.0.1.
+pub(crate) fn with_pool(last: &str, vips: &[&str]) -> (Connection, Connection, Pool) {
+    let mut left = connection("left", "right");
+    left.vips = vips.iter().map(|vip| vip.parse().unwrap()).collect();
+    let mut right = connection("right", "left");
+    right.pools = vec!["pool".into()];
+    let everything = TrafficTemplate { addrs: Some(AddrRange::ANY_V4), proto: None, ports: PortRange::ANY };
+    let forever = |local, remote| vec![Arc::new(child(vec![local], vec![remote]))];
+    left.children = forever(TrafficTemplate::DYNAMIC, everything);
+    right.children = forever(everything, TrafficTemplate::DYNAMIC);
+    let addrs = AddrRange::new("10.9.0.1".parse().unwrap(), last.parse().unwrap()).unwrap();
+    let dns = vec!["10.9.9.9".parse().unwrap()];
+    (left, right, Pool { name: "pool".into(), addrs, dns, subnets: vec![] })
 }
