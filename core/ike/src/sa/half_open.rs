@@ -250,10 +250,8 @@ impl HalfOpen {
         leased: Leased,
         cx: &mut Cx<'_, '_>,
     ) -> State {
-        let Self { link, mut init, .. } = *self;
+        let Self { link, init, .. } = *self;
         let Joined { peer, ends, first } = joined;
-        // The peer was made to believe in a NAT.
-        init.nat.local |= head.connection.force_encap;
         // There are many IKE SAs, and most have one Child SA: room for more would be a waste.
         let mut children = Vec::with_capacity(1);
         if let First::Granted(grant) = first {

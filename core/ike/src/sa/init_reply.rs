@@ -110,7 +110,11 @@ pub(crate) fn reply(
     let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
     let spi_r = cx.ike_spi();
     let spis = (spi_i, spi_r);
-    let nat = detect(content, spis_of_request(spi_i), path, cx.env.providers)?.unwrap_or_default();
+    let detected = detect(content, spis_of_request(spi_i), path, cx.env.providers)?;
+    // A peer that says nothing of NATs does not encapsulate. Whichever connection is chosen later, what is announced here holds.
+    let pretend = detected.is_some() && connection.force_encap;
+    let mut nat = detected.unwrap_or_default();
+    nat.local |= pretend;
     let nonce_r = cx.nonce();
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
     let keys = SaKeys::first(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
@@ -119,7 +123,8 @@ pub(crate) fn reply(
     let (role, reauthenticates) = (Role::Responder, None);
     let head = Head { id, connection, path, role, spi_i, spi_r, attempts: 0, reauthenticates };
     let announced = Announced::for_all(path, suite, cx);
-    let response = answer(&head, (&chosen, suite), (&public, &nonce_r), &announced, cx)?;
+    let detection = Detection::new(spis, path, pretend, cx.env.providers)?;
+    let response = answer(&head, (&chosen, suite), (&public, &nonce_r), (&announced, &detection), cx)?;
     let peer = Features::of(content);
     let fragments = Fragments { ours: announced.fragments, theirs: peer.fragments };
     // Its first protected request has the number 1; we have sent none.
@@ -182,11 +187,9 @@ fn answer(
     head: &Head,
     (chosen, suite): (&Chosen, IkeSuite),
     (public, nonce): (&[u8], &[u8]),
-    announced: &Announced,
+    (announced, detection): (&Announced, &Detection),
     cx: &mut Cx<'_, '_>,
 ) -> Result<Vec<u8>, StateFault> {
-    let force_encap = head.connection.force_encap;
-    let detection = Detection::new(head.spis(), head.path, force_encap, cx.env.providers)?;
     let kind = Kind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
     let built = plain(&header(head.spis(), head.role, kind), &mut cx.shared.scratch, &|out| {
         chosen.with_repr(&[], |proposal| out.sa(proposal))?;

@@ -1,11 +1,12 @@
 //! Transport mode through NATs (RFC 7296 section 2.23.1): which traffic selectors go over the wire and which
 //! are installed, with the initiator, the responder or both behind a NAT.
 
+use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
 use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection};
 use casemate_ike::{ChildUp, Event, Path, Traffic, TrafficTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
-use casemate_wire::ike::Header;
+use casemate_wire::ike::{Header, NotifyType};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -234,4 +235,24 @@ fn without_a_nat_nothing_is_replaced() {
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
+}
+
+/// The response to a first request, with or without NAT detection in it, of a side that encapsulates in any case or not.
+fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
+    let mut pair = Pair::usual();
+    pair.right = Side::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });
+    let (header, mut payloads) = read_plain(&first_request(&mut pair));
+    let is_detection = |payload: &Raw| {
+        let kinds = [NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP];
+        notifies(std::slice::from_ref(payload)).iter().any(|(kind, _)| kinds.contains(kind))
+    };
+    payloads.retain(|payload| detection || !is_detection(payload));
+    give_right(&mut pair, &plain(&header, &payloads)).remove(0)
+}
+
+/// It would not encapsulate, and not understand what is.
+#[test]
+fn a_peer_that_knows_nothing_of_nats_is_not_made_to_believe_in_one() {
+    assert_ne!(first_response(true, true), first_response(true, false));
+    assert_eq!(first_response(false, true), first_response(false, false));
 }

@@ -28,6 +28,7 @@ macro_rules! key {
     };
 }
 
+mod encapsulation;
 mod impostor;
 
 fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
