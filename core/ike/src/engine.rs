@@ -85,10 +85,7 @@ impl Ike {
         for sa in self.sas.values_mut() {
             let connection = connections.iter().find(|new| new.differs_in_children_only(&sa.head.connection));
             match connection {
-                Some(connection) => {
-                    sa.head.connection = connection.clone();
-                    gone.children.extend(sa.children_but(&connection.children));
-                }
+                Some(connection) => gone.children.extend(sa.reconfigure(connection)),
                 None => gone.ikes.push(sa.head.id),
             }
         }

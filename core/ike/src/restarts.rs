@@ -11,7 +11,7 @@ use casemate_tables::{Index, Table};
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub(crate) connection: Arc<Connection>,
-    /// The Child SAs that it is to have.
+    /// The Child SAs that it is to have; without any, the IKE SA alone.
     pub(crate) children: Vec<Arc<Child>>,
     /// When.
     pub(crate) at: Instant,
@@ -62,7 +62,7 @@ impl Restarts {
     }
 
     /// After the connections were exchanged: those that differ in their children only go on under the new
-    /// ones, the others are dropped.
+    /// ones. The others are dropped, and those that wait for children none of which is configured any more.
     pub(crate) fn reconfigure(&mut self, connections: &[Arc<Connection>]) {
         let places: Vec<u64> = self.timers.iter().map(|[_, place, _]| place).collect();
         self.timers.clear();
@@ -70,9 +70,12 @@ impl Restarts {
         for restart in waiting {
             let is_its = |new: &&Arc<Connection>| new.differs_in_children_only(&restart.connection);
             let Some(connection) = connections.iter().find(is_its) else { continue };
+            let is_whole = restart.children.is_empty();
             let kept = |child: &Arc<Child>| connection.children.contains(child);
-            let children = restart.children.into_iter().filter(kept).collect();
-            self.add(Restart { connection: connection.clone(), children, ..*restart });
+            let children: Vec<_> = restart.children.into_iter().filter(kept).collect();
+            if is_whole || !children.is_empty() {
+                self.add(Restart { connection: connection.clone(), children, ..*restart });
+            }
         }
     }
 }

@@ -107,3 +107,47 @@ fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     let not_begun = |event: &&Event| matches!(event, Event::NotBegun { .. });
     assert_eq!(pair.left.events.iter().filter(not_begun).count(), 0);
 }
+
+/// The peer rekeys the new IKE SA, so it puts off the second Child SA that is to move there. Until it grants that one, the old IKE SA
+/// carries its traffic.
+#[test]
+fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
+    let two = |own: &str, peer: &str| {
+        let mut connection = reauthenticating(own, peer);
+        let mut second = (*connection.children[0]).clone();
+        second.name = "second".into();
+        connection.children.push(second.into());
+        connection
+    };
+    let right = Connection { reauth: None, lifespan: Lifespan::FOREVER, ..two("right", "left") };
+    let mut pair = established(two("left", "right"), right);
+    let connection = pair.left.ike.connections()[0].clone();
+    let child = connection.children[1].clone();
+    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    pair.run();
+    pair.check_children(2);
+    pair.pass(Duration::from_secs(59));
+    pair.now = pair.now.after(SECOND);
+    pair.left.tick(pair.now);
+    // IKE_SA_INIT, and the request of IKE_AUTH.
+    pair.right_takes_all();
+    pair.left_takes_all();
+    pair.right_takes_all();
+    let new = pair.right.ike.status().last().unwrap();
+    assert_eq!((new.state, pair.right.ike.status().count()), ("established", 2));
+    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(new.id, env)));
+    // The response first, then the request to rekey.
+    let rekeying = pair.right.sent.pop_back().unwrap();
+    pair.left_takes_all();
+    pair.right.sent.push_back(rekeying);
+    pair.run();
+    for second in 0..30 {
+        for side in [&pair.left, &pair.right] {
+            let has = |name: &str| side.children().iter().any(|up| up.active && up.child.name == name);
+            assert!(has("net") && has("second"), "{second} s: {:?}", side.events);
+        }
+        pair.pass(SECOND);
+    }
+    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    pair.check_children(2);
+}

@@ -264,6 +264,7 @@ impl AuthSent {
             match made {
                 Ok(mut child) => {
                     child.attempts = first.wish.attempts;
+                    tasks.extend(head.end_of_unconfigured(child.id, &child.config));
                     children.push(child);
                 }
                 Err(why) => {

@@ -247,7 +247,7 @@ impl Established {
         let made = self.install(head, (&config, agreed), source, (replaces, active), cx);
         let child = made.inspect_err(|_| cx.env.host.release_spi(spi))?;
         let id = child.id;
-        self.parentage.children.push(child);
+        self.add_child(head, child);
         let sent = self
             .link
             .answer(head, ExchangeType::CREATE_CHILD_SA, cx, &|out| grant.write(Some(&nonce_r), out));
@@ -327,7 +327,7 @@ impl Established {
                 // Nothing may bring it into use any more.
                 child.stage = if lost { Stage::Closing } else { Stage::Live };
                 child.attempts = pending.request.wish.attempts;
-                self.parentage.children.push(child);
+                self.add_child(head, child);
                 // Of the other one too many, the peer knows.
                 let rival = pending.rival().filter(|_| !lost).and_then(|rival| self.child(rival));
                 if let Some(rival) = rival {

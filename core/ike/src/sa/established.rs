@@ -266,7 +266,7 @@ impl Established {
     /// Sends what waits, if nothing is on its way.
     pub(crate) fn proceed(mut self: Box<Self>, head: &mut Head, cx: &mut Cx<'_, '_>) -> State {
         while !self.link.window.is_waiting() && self.provisional.is_none() {
-            let ready = self.tasks.iter().position(|task| task.ready_at() <= cx.env.now);
+            let ready = self.tasks.iter().position(|task| self.is_ready(task, cx.env.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
             match self.start(head, task, cx) {
                 Ok(pending) => self.pending = pending,
@@ -359,7 +359,7 @@ impl Established {
         let packets =
             self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
         self.last_heard = packets.chain([self.last_heard]).max().unwrap_or(self.last_heard);
-        let has_work = self.tasks.iter().any(|task| task.ready_at() <= cx.env.now);
+        let has_work = self.tasks.iter().any(|task| self.is_ready(task, cx.env.now));
         let idle = !has_work && !self.link.window.is_waiting() && self.provisional.is_none();
         if idle && cx.env.now.since(self.last_heard) >= delay {
             self.tasks.push_back(Task::Liveness);
@@ -384,7 +384,7 @@ impl Established {
         let idle = open && !self.link.window.is_waiting() && self.provisional.is_none();
         let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
         let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
-        let tasks = self.tasks.iter().map(Task::ready_at).min().filter(|_| idle);
+        let tasks = self.tasks.iter().filter_map(|task| self.ready_at(task)).min().filter(|_| idle);
         let times = [children, rekey, reauth, self.link.window.due(), self.expires_at, life, alive, tasks];
         times.into_iter().flatten().min()
     }

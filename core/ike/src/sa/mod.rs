@@ -18,15 +18,16 @@ mod init_reply;
 mod init_sent;
 mod link;
 mod moved;
+mod reconfigured;
 mod rekey;
 mod select;
 mod tasks;
 mod virtual_ip;
 
-use crate::child::{ChildSa, Wish};
+use crate::child::Wish;
 use crate::config::{Child, Connection};
 use crate::message::Content;
-use crate::{ChildId, Down, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
+use crate::{Down, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -209,13 +210,6 @@ impl IkeSa {
             _ => Vec::new(),
         };
         Predecessor { origin: self.origin(), addrs }
-    }
-
-    /// Child SAs that none of these configurations describes.
-    pub(crate) fn children_but(&self, configured: &[Arc<Child>]) -> Vec<ChildId> {
-        let State::Established(state) = &self.state else { return Vec::new() };
-        let is_gone = |child: &&ChildSa| !configured.contains(&child.config);
-        state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
     /// Takes a datagram apart.

@@ -1,5 +1,6 @@
 //! What an established IKE SA has to ask of its peer. One request is on its way at a time; the others wait here.
 
+use super::Established;
 use super::create_child::PendingChild;
 use super::rekey::PendingRekey;
 use crate::child::Wish;
@@ -29,12 +30,27 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The time before which it is not to be asked for.
-    pub(super) fn ready_at(&self) -> Instant {
-        match self {
-            Self::Child(wish) => wish.postponed.until,
-            _ => Instant::ZERO,
+    /// Whether it asks for a Child SA that was not there before. One that ended and is to be set up again may be asked for without end.
+    fn asks_for_new(&self) -> bool {
+        matches!(self, Self::Child(wish) if !wish.again)
+    }
+}
+
+impl Established {
+    /// The time before which a task is not to be begun; `None` while it has to wait for others.
+    pub(super) fn ready_at(&self, task: &Task) -> Option<Instant> {
+        match task {
+            Task::Child(wish) => Some(wish.postponed.until),
+            // The peer may have put off some of the Child SAs (RFC 7296 section 2.25). Until they are asked for again, the old IKE SA
+            // carries their traffic.
+            Task::EndPredecessor(_) if self.tasks.iter().any(Task::asks_for_new) => None,
+            _ => Some(Instant::ZERO),
         }
+    }
+
+    /// Whether a task is to be begun.
+    pub(super) fn is_ready(&self, task: &Task, now: Instant) -> bool {
+        self.ready_at(task).is_some_and(|at| at <= now)
     }
 }
 
