@@ -1,5 +1,7 @@
 //! Child SAs in the data path: installed before what they replace is removed, and removed when nothing comes any more.
 
+mod transport_host;
+
 use crate::Notice;
 use crate::host::{Routes, Spis};
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
@@ -16,6 +18,8 @@ use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
 use casemate_tables::{Names, Table};
 use core::net::IpAddr;
 use core::time::Duration;
+
+pub(crate) use transport_host::TransportHost;
 
 /// How long an inbound SA that was replaced still receives: packets may be on their way.
 const LINGER: Duration = Duration::from_secs(5);
@@ -58,8 +62,8 @@ struct Lineage {
     reqid: u32,
     connection: Arc<Connection>,
     peer: IpAddr,
-    /// The peer's UDP port, in transport mode through a NAT. It tells hosts behind one NAT apart.
-    natted_port: Option<u16>,
+    /// Which of the hosts at the peer's address it is, in transport mode.
+    host: Option<TransportHost>,
     local: Vec<Traffic>,
     remote: Vec<Traffic>,
     policies: PolicySet,
@@ -149,36 +153,15 @@ impl Children {
             .replaces
             .and_then(|old| self.lineages.get(self.known.get(old)?.lineage))
             .map(|lineage| &**lineage);
+        let host = TransportHost::of(&up.outbound);
         let is_like = |lineage: &&Lineage| {
-            lineage.connection.name == up.connection.name && lineage.carries_traffic_of(up)
+            lineage.connection.name == up.connection.name
+                && lineage.host == host
+                && lineage.carries_traffic_of(up)
         };
         let likely = self.found(&self.by_peer, &with_peer(start_of(&up.remote), up.outbound.dst));
         let mut likely = likely.map(|(_, lineage)| lineage);
         replaced.or_else(|| likely.find(is_like)).map(|lineage| lineage.reqid)
-    }
-
-    /// Whether a Child SA in transport mode carries some of this traffic for another host behind the NAT of the peer on
-    /// `path`. The hosts have one address here, and with the same selectors packets to one would go to the other (RFC 3948
-    /// section 5.2). Child SAs for which `is_ignored` says `true` do not count.
-    pub(crate) fn is_carried_for_another(
-        &self,
-        path: Path,
-        (local, remote): (&[Traffic], &[Traffic]),
-        is_ignored: &dyn Fn(ChildId) -> bool,
-    ) -> bool {
-        let is_of = |id: ChildId, lineage| self.known.get(id).is_some_and(|child| child.lineage == lineage);
-        // Seldom asked: only if another port has the same traffic.
-        let counts = |lineage| self.by_sa.values().any(|id| is_of(*id, lineage) && !is_ignored(*id));
-        let (peer, port) = (path.remote.ip(), path.remote.port());
-        let meet = |ours: &[Traffic], theirs: &[Traffic]| {
-            ours.iter().any(|one| theirs.iter().any(|other| one.intersection(other).is_some()))
-        };
-        self.found(&self.by_peer, &with_peer(start_of(remote), peer)).any(|(id, lineage)| {
-            lineage.natted_port.is_some_and(|known| known != port)
-                && meet(&lineage.local, local)
-                && meet(&lineage.remote, remote)
-                && counts(id)
-        })
     }
 
     /// What all Child SAs were made of.
@@ -254,13 +237,12 @@ impl Children {
     fn join_lineage(&mut self, up: &ChildUp, reqid: u32, spds: &mut Spds<'_>) -> Option<u32> {
         let start = start_of(&up.remote);
         let is_its = |found: &(u32, &Lineage)| found.1.carries_traffic_of(up);
-        let encap = up.outbound.encap.filter(|_| up.outbound.mode == Mode::Transport);
-        let natted_port = encap.map(|encap| encap.dst_port);
+        let host = TransportHost::of(&up.outbound);
         let known = self.found(&self.by_reqid, &with_reqid(start, reqid)).find(is_its).map(|(id, _)| id);
         if let Some((id, lineage)) = known.and_then(|id| Some((id, self.lineages.get_mut(id)?))) {
             lineage.members = lineage.members.saturating_add(1);
             // The peer may have another port since.
-            lineage.natted_port = natted_port;
+            lineage.host = host;
             return Some(id);
         }
         let policies = match up.child.policies {
@@ -270,7 +252,7 @@ impl Children {
         let (connection, peer) = (up.connection.clone(), up.outbound.dst);
         let (local, remote) = (up.local.clone(), up.remote.clone());
         self.last_lineage = self.last_lineage.wrapping_add(1);
-        let lineage = Lineage { reqid, connection, peer, natted_port, local, remote, policies, members: 1 };
+        let lineage = Lineage { reqid, connection, peer, host, local, remote, policies, members: 1 };
         self.lineages.insert(self.last_lineage, lineage.into());
         self.by_peer.insert(&with_peer(start, peer), behind(self.last_lineage));
         self.by_reqid.insert(&with_reqid(start, reqid), behind(self.last_lineage));
@@ -353,7 +335,7 @@ impl Children {
                 (start_of(&lineage.remote), core::mem::replace(&mut lineage.peer, remote.ip()));
             by_peer.remove(&with_peer(start, before), behind(child.lineage));
             by_peer.insert(&with_peer(start, lineage.peer), behind(child.lineage));
-            lineage.natted_port = lineage.natted_port.map(|_| remote.port());
+            lineage.host = lineage.host.map(|host| host.follow(remote.port()));
         }
     }
 

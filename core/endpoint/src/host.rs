@@ -3,7 +3,7 @@
 use crate::children::Children;
 use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, SaId};
-use casemate_ike::{ChildId, Host, Path, Traffic};
+use casemate_ike::{ChildId, Host, Traffic};
 use casemate_sa::{Instant, Spi};
 use casemate_tables::Table;
 use core::net::IpAddr;
@@ -93,11 +93,12 @@ impl Host for DatapathHost<'_> {
 
     fn allows_transport(
         &self,
-        path: Path,
+        (peer, encap_port): (IpAddr, Option<u16>),
         local: &[Traffic],
         remote: &[Traffic],
         is_ignored: &dyn Fn(ChildId) -> bool,
     ) -> bool {
-        !self.children.is_carried_for_another(path, (local, remote), is_ignored)
+        let host = encap_port.into();
+        !self.children.is_carried_for_another((peer, host), (local, remote), is_ignored)
     }
 }

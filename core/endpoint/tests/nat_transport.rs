@@ -25,16 +25,31 @@ const SERVER_OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 const SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 0, 9);
 const UDP: u8 = 17;
 
+/// The number of the NAT in front of the clients, which may be a client itself.
+const NAT: u8 = 99;
+
 /// An endpoint; a client's number is that of its address 10.0.0.n, the server has 0.
 struct Node {
     number: u8,
+    addr: Ipv4Addr,
     endpoint: Endpoint,
     dice: Dice,
     now: Instant,
 }
 
 fn client_addr(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number)
+    match number {
+        NAT => OUTSIDE,
+        number => Ipv4Addr::new(10, 0, 0, number),
+    }
+}
+
+/// Where the server sees a client that sends from `port`.
+fn outside(client: u8, port: u16) -> u16 {
+    match client {
+        NAT => port,
+        client => outside_port(client),
+    }
 }
 
 /// The port that the NAT gives a client.
@@ -50,15 +65,25 @@ impl Node {
 
     /// With the identity of the client `name`.
     fn named(number: u8, name: u8, port: Option<u16>) -> Self {
+        let addr = if number == 0 { SERVER } else { client_addr(number) };
+        Self::at(addr, number, name, port)
+    }
+
+    /// The server without a NAT in front of it.
+    fn open_server() -> Self {
+        Self::at(SERVER_OUTSIDE, 0, 0, None)
+    }
+
+    fn at(addr: Ipv4Addr, number: u8, name: u8, port: Option<u16>) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, Settings::SERVER);
-        let mut node = Self { number, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
+        let mut node = Self { number, addr, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
         let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
         let mut connection = Connection::with_shared_key("peer", identity(name), identity(0));
         let range = |addr: Ipv4Addr| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
         (connection.local_addrs, connection.remote_addrs) = match number {
-            0 => (range(SERVER), vec![AddrPattern::Any]),
-            client => (range(client_addr(client)), range(SERVER_OUTSIDE)),
+            0 => (range(addr), vec![AddrPattern::Any]),
+            _ => (range(addr), range(SERVER_OUTSIDE)),
         };
         if number == 0 {
             connection.remote.id = IdPattern::Any;
@@ -172,18 +197,19 @@ fn settle(nodes: &mut [Node]) {
         for (from, mut sent) in messages {
             let (to, local, remote): (u8, IpAddr, IpAddr) = if from == 0 {
                 let port = sent.path.remote.port();
-                let to = nodes.iter().find(|node| node.number > 0 && outside_port(node.number) == port);
-                let to = to.unwrap().number;
-                (to, client_addr(to).into(), SERVER_OUTSIDE.into())
+                let own = sent.path.local.port();
+                let to = nodes.iter().find(|node| node.number > 0 && outside(node.number, own) == port);
+                let to = to.unwrap();
+                (to.number, to.addr.into(), SERVER_OUTSIDE.into())
             } else {
-                (0, SERVER.into(), OUTSIDE.into())
+                (0, nodes[0].addr.into(), OUTSIDE.into())
             };
             let path = if from == 0 {
                 let port = sent.path.local.port();
                 Path { local: (local, port).into(), remote: (remote, port).into() }
             } else {
-                let port = sent.path.remote.port();
-                Path { local: (local, port).into(), remote: (remote, outside_port(from)).into() }
+                let (own, port) = (sent.path.local.port(), sent.path.remote.port());
+                Path { local: (local, port).into(), remote: (remote, outside(from, own)).into() }
             };
             let node = nodes.iter_mut().find(|node| node.number == to).unwrap();
             node.act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
@@ -253,4 +279,36 @@ fn hosts_behind_one_nat_with_ports_of_their_own_are_told_apart() {
     assert_eq!(both_ways(&mut nodes, 1, 5_001), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_002), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_001), (false, false));
+}
+
+/// RFC 3948 section 5.2: the NAT is a host with the same address as those behind it, and is not behind a NAT itself.
+#[test]
+fn the_nat_and_a_host_behind_it_do_not_have_the_same_traffic() {
+    for clients in [[1, NAT], [NAT, 1]] {
+        let mut nodes = vec![Node::open_server()];
+        for client in clients {
+            nodes.push(Node::new(client, None));
+            settle(&mut nodes);
+        }
+        assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0], "{clients:?}");
+        // Ports of their own tell them apart.
+        let mut nodes = vec![Node::open_server()];
+        for (client, port) in clients.into_iter().zip([5_001, 5_002]) {
+            nodes.push(Node::new(client, Some(port)));
+            settle(&mut nodes);
+        }
+        assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 1, 1], "{clients:?}");
+    }
+}
+
+/// The NAT itself restarts, or asks for the same traffic again: that is one host.
+#[test]
+fn a_host_without_a_nat_may_have_its_traffic_twice() {
+    let mut nodes = vec![Node::open_server(), Node::new(NAT, None)];
+    settle(&mut nodes);
+    let connection = nodes[1].endpoint.ike().connections()[0].clone();
+    let child = connection.children[0].clone();
+    nodes[1].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+    settle(&mut nodes);
+    assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 2]);
 }

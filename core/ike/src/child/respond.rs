@@ -4,9 +4,10 @@ use super::request::{from_wire, spi_of, to_wire};
 use super::{Agreed, ChildSa, Ends, Stage, Substitution};
 use crate::config::{Child, ChildMode};
 use crate::message::{Content, need};
+use crate::nat::Nat;
 use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
 use crate::sa::Cx;
-use crate::{IkeSaId, PeerFault, StateFault, Traffic, narrow};
+use crate::{IkeSaId, Path, PeerFault, StateFault, Traffic, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
@@ -56,29 +57,30 @@ struct Fit {
     is_up: bool,
 }
 
-/// Grants one of `candidates`, or says why none. `up` are the Child SAs that the IKE SA has; `own_exchange` is CREATE_CHILD_SA.
+/// Grants one of `candidates`, or says why none. `up` are the Child SAs that the IKE SA has, whose messages have the ends of `path`;
+/// `own_exchange` is CREATE_CHILD_SA.
 pub(crate) fn respond(
     (candidates, up): (&[Arc<Child>], &[ChildSa]),
     content: &Content<'_>,
-    (ends, substitution): (&Ends, Option<Substitution>),
+    (ends, nat, path): (&Ends, Nat, Path),
     own_exchange: bool,
     cx: &mut Cx<'_, '_>,
 ) -> Result<Grant, Refusal> {
     let theirs = need(content.sa)?;
     let transport = content.says(NotifyType::USE_TRANSPORT_MODE);
+    let substitution = Substitution::new(nat, path);
     let Fits { mut fits, transport, original } =
         Fits::find((candidates, up), content, (ends, substitution), transport)?;
     let shared = &*cx.shared;
     let is_own = |id| up.iter().any(|child| child.id == id);
     let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
     let is_ignored = |id| is_own(id) || shared.owners.get(id).is_some_and(is_closing);
+    let peer = (path.remote.ip(), nat.any().then_some(path.remote.port()));
     let is_shared = |fit: &Fit| {
         let mode = transport && fit.config.mode == ChildMode::Transport;
-        substitution.filter(|_| mode).is_some_and(|substitution| {
-            !cx.env.host.allows_transport(substitution.path(), &fit.local, &fit.remote, &is_ignored)
-        })
+        mode && !cx.env.host.allows_transport(peer, &fit.local, &fit.remote, &is_ignored)
     };
-    // RFC 3948 section 5.2: another host behind the same NAT has this traffic already.
+    // RFC 3948 section 5.2: another host with the same address has this traffic already.
     fits.retain(|fit| !is_shared(fit));
     if fits.is_empty() {
         return Err(StateFault::TsUnacceptable.into());

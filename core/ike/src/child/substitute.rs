@@ -15,7 +15,6 @@ use core::net::IpAddr;
 pub(crate) struct Substitution {
     local: Option<IpAddr>,
     remote: Option<IpAddr>,
-    path: Path,
 }
 
 /// Selectors with the addresses that we see.
@@ -31,12 +30,7 @@ impl Substitution {
     pub(crate) fn new(nat: Nat, path: Path) -> Option<Self> {
         let of = |translated: bool, addr| Some(addr).filter(|_| translated);
         let (local, remote) = (of(nat.local, path.local.ip()), of(nat.remote, path.remote.ip()));
-        nat.any().then_some(Self { local, remote, path })
-    }
-
-    /// Where messages to and from the peer go.
-    pub(super) const fn path(&self) -> Path {
-        self.path
+        nat.any().then_some(Self { local, remote })
     }
 
     /// Replaces the addresses of a peer's selectors for transport mode; `None` if a side is not exactly one

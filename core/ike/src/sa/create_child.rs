@@ -187,8 +187,8 @@ impl Established {
             Some((_, config)) => core::slice::from_ref(config),
             None => head.connection.children.as_slice(),
         };
-        let ends = (&self.parentage.ends, Substitution::new(self.parentage.nat, head.path));
-        let grant = match respond((candidates, self.children()), content, ends, true, cx) {
+        let between = (&self.parentage.ends, self.parentage.nat, head.path);
+        let grant = match respond((candidates, self.children()), content, between, true, cx) {
             Ok(grant) => grant,
             Err(Refusal::Fault(fault)) => return Err(fault),
             Err(Refusal::OtherKex(method)) => {

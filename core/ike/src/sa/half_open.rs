@@ -5,7 +5,7 @@ use super::select::by_identity;
 use super::virtual_ip::Leased;
 use super::{Cx, Effect, Established, Head, Incoming, Link, Meta, Parentage, Role, State};
 use crate::auth::{Claim, OwnProof, OwnSide, PeerAuthenticated, SignedOctets, verify};
-use crate::child::{Ends, Grant, KeySource, Place, Refusal, Substitution, install, respond};
+use crate::child::{Ends, Grant, KeySource, Place, Refusal, install, respond};
 use crate::config::{Childless, Connection, Identity, Unique};
 use crate::keymat::Nonces;
 use crate::message::{Content, need};
@@ -230,8 +230,8 @@ impl HalfOpen {
         if is_childless(content) {
             return Ok(First::None);
         }
-        let substitution = Substitution::new(self.init.nat, head.path);
-        match respond((&connection.children, &[]), content, (ends, substitution), false, cx) {
+        let between = (ends, self.init.nat, head.path);
+        match respond((&connection.children, &[]), content, between, false, cx) {
             Ok(grant) => Ok(First::Granted(Box::new(grant))),
             Err(Refusal::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
                 Ok(First::Refused(fault))

@@ -60,7 +60,7 @@ pub(crate) struct Spis {
     pub(crate) reserved: Vec<Spi>,
     /// Our address on the way to anybody, if there is a way.
     pub(crate) source: Option<IpAddr>,
-    /// Whether another host has all traffic through NATs.
+    /// Whether another host has all traffic in transport mode.
     pub(crate) is_taken: bool,
 }
 
@@ -87,7 +87,7 @@ impl Host for Spis {
 
     fn allows_transport(
         &self,
-        _: Path,
+        _: (IpAddr, Option<u16>),
         _: &[Traffic],
         _: &[Traffic],
         _: &dyn Fn(casemate_ike::ChildId) -> bool,
