@@ -56,11 +56,14 @@ impl Wanted {
         Ok(Self::Up { connection, children: missing, ike })
     }
 
-    /// Closes what has this name.
+    /// Closes what has this name, and cancels what is to be set up again.
     pub fn terminate(name: &str, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<Self, String> {
+        let is_cancelled = endpoint.cancel(name, means);
         let named = endpoint.named(name);
-        if named.ikes.is_empty() && named.children.is_empty() {
-            return Err(format!("{name}: there is no SA of this name; `casemate status` shows them"));
+        if !is_cancelled && named.ikes.is_empty() && named.children.is_empty() {
+            return Err(format!(
+                "{name}: there is no SA of this name, and none is to be set up again; `casemate status` shows them"
+            ));
         }
         // What has the name of a connection is an IKE SA, and its Child SAs go with it.
         for ike in &named.ikes {

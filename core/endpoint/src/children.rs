@@ -174,6 +174,12 @@ impl Children {
         self.known.get(id).map(|child| (child.connection.clone(), child.config.clone()))
     }
 
+    /// The traffic of a Child SA: of our side, and of the peer's.
+    pub(crate) fn traffic(&self, id: ChildId) -> Option<(&[Traffic], &[Traffic])> {
+        let lineage = self.lineages.get(self.known.get(id)?.lineage)?;
+        Some((&lineage.local, &lineage.remote))
+    }
+
     /// The Child SA of a data path's SA.
     pub(crate) fn of_sa(&self, id: SaId) -> Option<ChildId> {
         self.by_sa.get(id).copied()

@@ -1,11 +1,13 @@
 //! The door.
 
+mod ended;
+
 use crate::Notice;
 use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
 use crate::policy::Spds;
 use crate::reqids::Reqids;
-use crate::traps::{Sprung, Traps};
+use crate::traps::{Held, Sprung, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -106,9 +108,11 @@ impl Endpoint {
             let new = starts.filter(|child| !was_there(connection, child));
             fresh.extend(new.map(|child| (connection.clone(), child.clone())));
         }
-        if let Err(full) = self.set_traps(&connections) {
+        let held = self.still_held(&connections);
+        let held_before = self.still_held(&before);
+        if let Err(full) = self.set_traps(&connections, held) {
             // There was room for the old ones.
-            let _ = self.set_traps(&before);
+            let _ = self.set_traps(&before, held_before);
             return Err(full);
         }
         let gone = self.ike.configure(connections, pools);
@@ -125,22 +129,25 @@ impl Endpoint {
         Ok(())
     }
 
-    fn set_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
+    fn set_traps(&mut self, connections: &[Arc<Connection>], held: Vec<Held>) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, .. } = self;
         traps.clear(&mut Spds { datapath, notices });
-        let set = self.add_traps(connections);
+        let set = self.add_traps(connections, held);
         for (connection, child) in self.children.origins() {
             self.traps.came_up(&connection.name, &child.name);
         }
         set
     }
 
-    fn add_traps(&mut self, connections: &[Arc<Connection>]) -> Result<(), InsertError> {
+    fn add_traps(&mut self, connections: &[Arc<Connection>], held: Vec<Held>) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, reqids, .. } = self;
         let mut spds = Spds { datapath, notices };
+        for held in held {
+            traps.add(&mut spds, held, reqids.next())?;
+        }
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                traps.add(&mut spds, connection, child, reqids.next())?;
+                traps.add(&mut spds, Held::configured(connection, child), reqids.next())?;
             }
             for shunt in &connection.shunts {
                 traps.add_shunt(&mut spds, shunt)?;
@@ -292,15 +299,7 @@ impl Endpoint {
                     self.with_ike(means, |ike, env| ike.terminate_child(*id, Down::Local, env));
                 }
             }
-            Event::ChildDown { id, why } => {
-                let origin = self.children.origin(*id);
-                let (children, mut bench) = self.bench(means);
-                children.remove(*id, *why, &mut bench);
-                if let Some((connection, child)) = origin {
-                    self.traps.went_down(&connection.name, &child.name);
-                    self.rearm(&connection, &child);
-                }
-            }
+            Event::ChildDown { id, why } => self.child_down(*id, *why, means),
             Event::ChildFailed { connection, child, .. } => {
                 self.rearm(connection, child);
             }

@@ -1,11 +1,10 @@
 //! What the names of a configuration mean.
 
 use crate::Endpoint;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::{Child, Connection};
-use casemate_ike::{ChildId, IkeSaId};
+use casemate_ike::{ChildId, ChildStatus, IkeSaId};
 
 /// SAs that a name means.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,14 +16,15 @@ pub struct Named {
 }
 
 impl Endpoint {
-    /// The IKE SAs of a connection, and the Child SAs of one of its children, by name.
+    /// The IKE SAs of a connection, and the Child SAs of a child: `child`, or `connection/child` where several have one of this name.
     pub fn named(&self, name: &str) -> Named {
         let mut named = Named::default();
         for sa in self.ike().status() {
             if sa.connection.name == name {
                 named.ikes.push(sa.id);
             }
-            let children = sa.children.iter().filter(|child| child.child.name == name);
+            let is_it = |child: &&ChildStatus| is_named(name, &sa.connection, &child.child);
+            let children = sa.children.iter().filter(is_it);
             named.children.extend(children.map(|child| child.id));
         }
         named
@@ -37,9 +37,14 @@ impl Endpoint {
             return Some((connection.clone(), None));
         }
         connections.iter().find_map(|connection| {
-            let whole = |child: &Arc<Child>| -> String { [&*connection.name, "/", &*child.name].concat() };
-            let is_it = |child: &&Arc<Child>| child.name == name || whole(child) == name;
+            let is_it = |child: &&Arc<Child>| is_named(name, connection, child);
             Some((connection.clone(), Some(connection.children.iter().find(is_it)?.clone())))
         })
     }
+}
+
+/// Whether `name` means this child of the connection.
+pub(crate) fn is_named(name: &str, connection: &Connection, child: &Child) -> bool {
+    let whole = name.strip_prefix(&*connection.name).and_then(|rest| rest.strip_prefix('/'));
+    name == child.name || whole == Some(&*child.name)
 }

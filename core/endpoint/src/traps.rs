@@ -4,7 +4,7 @@ use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
-use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
+use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, Shunt};
 use casemate_ike::{Traffic, TrafficTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange, Protocol};
 use casemate_tables::{Names, Table};
@@ -22,10 +22,54 @@ pub(crate) struct Traps {
     shunts: Vec<PolicySet>,
 }
 
+/// Which traffic is held, and what a packet of it asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) child: Arc<Child>,
+    pub(crate) sides: Sides,
+}
+
+/// Traffic of our side and of the peer's.
+#[derive(Debug, Clone)]
+pub(crate) struct Sides {
+    local: Vec<Traffic>,
+    remote: Vec<Traffic>,
+}
+
+impl Held {
+    /// The traffic of a child that waits for its first packet.
+    pub(crate) fn configured(connection: &Arc<Connection>, child: &Arc<Child>) -> Self {
+        let ends = |patterns: &[AddrPattern]| -> Vec<IpAddr> {
+            patterns.iter().find_map(|pattern| pattern.single()).into_iter().collect()
+        };
+        let local = fill(&child.local_ts, &ends(&connection.local_addrs));
+        let remote = fill(&child.remote_ts, &ends(&connection.remote_addrs));
+        Self { connection: connection.clone(), child: child.clone(), sides: Sides { local, remote } }
+    }
+}
+
+impl Sides {
+    /// The traffic of a child whose Child SA carried `local` and `remote`: what is `dynamic` has the single addresses of these.
+    pub(crate) fn after(child: &Child, local: &[Traffic], remote: &[Traffic]) -> Self {
+        let ends = |side: &[Traffic]| -> Vec<IpAddr> {
+            let mut addrs: Vec<IpAddr> = Vec::new();
+            for range in
+                side.iter().map(|traffic| traffic.addrs).filter(|range| range.first() == range.last())
+            {
+                if !addrs.contains(&range.first()) {
+                    addrs.push(range.first());
+                }
+            }
+            addrs
+        };
+        Self { local: fill(&child.local_ts, &ends(local)), remote: fill(&child.remote_ts, &ends(remote)) }
+    }
+}
+
 #[derive(Debug)]
 struct Trap {
-    connection: Arc<Connection>,
-    child: Arc<Child>,
+    held: Held,
     policies: PolicySet,
     /// IKE has been asked, and what came of it is there or on its way.
     asked: bool,
@@ -44,16 +88,8 @@ pub(crate) struct Sprung {
 impl Traps {
     /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
     /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
-    pub(crate) fn add(
-        &mut self,
-        spds: &mut Spds<'_>,
-        connection: &Arc<Connection>,
-        child: &Arc<Child>,
-        reqid: u32,
-    ) -> Result<(), InsertError> {
-        let ends = |single: Option<IpAddr>| single.into_iter().collect::<Vec<_>>();
-        let local = fill(&child.local_ts, &ends(single(&connection.local_addrs)));
-        let remote = fill(&child.remote_ts, &ends(single(&connection.remote_addrs)));
+    pub(crate) fn add(&mut self, spds: &mut Spds<'_>, held: Held, reqid: u32) -> Result<(), InsertError> {
+        let Held { connection, child, sides } = &held;
         let mode = match child.mode {
             ChildMode::Tunnel => Mode::Tunnel,
             ChildMode::Transport => Mode::Transport,
@@ -61,15 +97,25 @@ impl Traps {
         let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
         let action = protect(template);
         let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-        let policies = PolicySet::add(spds, (&local, &remote), (&action, &action), rank)?;
-        let (connection, child) = (connection.clone(), child.clone());
+        let policies = PolicySet::add(spds, (&sides.local, &sides.remote), (&action, &action), rank)?;
         let place = self.traps.len();
         for policy in policies.outbound() {
             self.by_policy.insert(policy, place);
         }
         self.by_name.insert(connection.name.as_bytes(), [place as u64, 0]);
-        self.traps.push(Trap { connection, child, policies, asked: false, up: 0 });
+        self.traps.push(Trap { held, policies, asked: false, up: 0 });
         Ok(())
+    }
+
+    /// Whether there is a trap for this child of this connection.
+    pub(crate) fn has(&self, connection: &str, child: &str) -> bool {
+        self.place_of(connection, child).is_some()
+    }
+
+    /// What is held because a Child SA has ended, and not by `start_action`.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Held> {
+        let held = self.traps.iter().map(|trap| &trap.held);
+        held.filter(|held| !held.child.start.on_traffic).cloned()
     }
 
     /// Adds what passes or is dropped.
@@ -106,14 +152,14 @@ impl Traps {
         if core::mem::replace(&mut trap.asked, true) {
             return None;
         }
-        let (connection, child) = (trap.connection.clone(), trap.child.clone());
+        let (connection, child) = (trap.held.connection.clone(), trap.held.child.clone());
         let mut children = Vec::from([child.clone()]);
         for place in self.by_name.of(connection.name.as_bytes()).map(place) {
             let Some(other) = self.traps.get_mut(place).filter(|other| other.is_beside(&child)) else {
                 continue;
             };
             if !core::mem::replace(&mut other.asked, true) {
-                children.push(other.child.clone());
+                children.push(other.held.child.clone());
             }
         }
         Some(Sprung { connection, children, packet: packet(flow) })
@@ -134,9 +180,13 @@ impl Traps {
     }
 
     fn named(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
-        let mut of_connection = self.by_name.of(connection.as_bytes()).map(place);
-        let place = of_connection.find(|place| self.traps.get(*place).is_some_and(|t| t.child.name == child));
-        self.traps.get_mut(place?)
+        let place = self.place_of(connection, child)?;
+        self.traps.get_mut(place)
+    }
+
+    fn place_of(&self, connection: &str, child: &str) -> Option<usize> {
+        let is_its = |place: &usize| self.traps.get(*place).is_some_and(|trap| trap.held.child.name == child);
+        self.by_name.of(connection.as_bytes()).map(place).find(is_its)
     }
 
     /// What was asked for is not there, or no more, unless a Child SA of this name is up.
@@ -162,18 +212,15 @@ impl Traps {
 impl Trap {
     /// Whether it is for the same traffic as `child`, but for packets of another DSCP, and has no Child SA.
     fn is_beside(&self, child: &Child) -> bool {
-        let same_traffic = self.child.local_ts == child.local_ts && self.child.remote_ts == child.remote_ts;
-        self.up == 0 && same_traffic && self.child.dscp != child.dscp
+        let own = &self.held.child;
+        let same_traffic = own.local_ts == child.local_ts && own.remote_ts == child.remote_ts;
+        self.up == 0 && same_traffic && own.dscp != child.dscp
     }
 }
 
 /// What stands behind a name.
 fn place([place, _]: [u64; 2]) -> usize {
     place as usize
-}
-
-fn single(patterns: &[casemate_ike::config::AddrPattern]) -> Option<IpAddr> {
-    patterns.iter().find_map(|pattern| pattern.single())
 }
 
 fn fill(templates: &[TrafficTemplate], ends: &[IpAddr]) -> Vec<Traffic> {

@@ -1,21 +1,17 @@
 //! What calls for an SA is heard, whatever else happens.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 
 use casemate::{Datapath, Endpoint, Means};
 use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{Config, DropReason, Outbound};
-use casemate_ike::config::{AddrPattern, Child, Connection, Identity, Start};
+use casemate_ike::config::{Child, Connection, Identity, Start};
 use casemate_ike::{Settings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant, Limits};
-use casemate_wire::packet::Packet;
-use common::{Dice, Ways};
+use casemate_sa::{Instant, Limits};
+use common::{Dice, OWN, PEER, Ways, only, send};
 use std::sync::Arc;
-
-const OWN: [u8; 4] = [192, 0, 2, 1];
-const PEER: [u8; 4] = [192, 0, 2, 2];
 
 fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
     let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
@@ -30,15 +26,9 @@ fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Means<'_
     act(endpoint, &mut means)
 }
 
-/// A packet for the peer: an IPv4 header and eight bytes. It is lost, as there is no SA.
-fn send(endpoint: &mut Endpoint) {
-    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
-    let bytes = [&header[..], &OWN, &PEER, &[0; 8]].concat();
-    let mut storage = vec![0; 600];
-    storage[256..284].copy_from_slice(&bytes);
-    let mut packet = Packet::new(&mut storage, 256, 28).unwrap();
-    let datapath = endpoint.datapath_mut();
-    let verdict = datapath.outbound_reassembled(Instant::from_secs(1), &mut Dice(1), &mut packet);
+/// A packet for the peer, which is lost, as there is no SA.
+fn lose(endpoint: &mut Endpoint) {
+    let verdict = send(endpoint, Instant::from_secs(1), (OWN, PEER));
     assert!(matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa)));
 }
 
@@ -46,7 +36,6 @@ fn send(endpoint: &mut Endpoint) {
 fn a_call_that_was_lost_is_repeated_by_the_next_packet() {
     let mut connection =
         Connection::with_shared_key("peer", Identity::Fqdn("own".into()), Identity::Fqdn("peer".into()));
-    let only = |addr: [u8; 4]| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
     (connection.local_addrs, connection.remote_addrs) = (only(OWN), only(PEER));
     let start = Start { on_traffic: true, at_once: false };
     connection.children = vec![Arc::new(Child { start, ..Child::new("all") })];
@@ -58,10 +47,10 @@ fn a_call_that_was_lost_is_repeated_by_the_next_packet() {
     });
     // Something else takes the only place for events.
     endpoint.datapath_mut().note_drop(Instant::from_secs(1), DropReason::NoSa, &[]);
-    send(&mut endpoint);
+    lose(&mut endpoint);
     act(&mut endpoint, Endpoint::serve);
     assert_eq!(endpoint.ike().counts(), (0, 0), "the call was lost");
-    send(&mut endpoint);
+    lose(&mut endpoint);
     assert!(endpoint.datapath().has_events());
     act(&mut endpoint, Endpoint::serve);
     assert_eq!(endpoint.ike().counts(), (1, 0));

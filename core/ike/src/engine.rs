@@ -1,6 +1,7 @@
 //! The engine: every IKE SA of a host, found by SPI, served by messages, commands and time.
 
 mod reauthenticate;
+mod waiting;
 
 use crate::assigned::AssignedAddrs;
 use crate::child::Wish;
@@ -25,6 +26,8 @@ use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
 use casemate_tables::Table;
 use core::net::{IpAddr, SocketAddr};
+
+pub use waiting::Waiting;
 
 /// What the caller lends for a call.
 pub struct Env<'e> {

@@ -43,7 +43,7 @@ mod traffic;
 
 pub use answer::{ChildId, IkeSaId, NotBegun, Unconfigured};
 pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
-pub use engine::{Env, Ike};
+pub use engine::{Env, Ike, Waiting};
 pub use event::{Assigned, ChildStatus, ChildUp, Down, Event, Host, IkeKeys, IkeStatus, Path, Transmit};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};

@@ -46,6 +46,28 @@ impl Restarts {
         self.waiting.insert(place, Box::new(restart));
     }
 
+    /// All of them, the first that is due first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Restart> {
+        self.timers.iter().filter_map(|[_, place, _]| self.waiting.get(place)).map(|restart| &**restart)
+    }
+
+    /// Cancels those of a connection, or what is for one of its children; whether there was something.
+    pub(crate) fn cancel(&mut self, connection: &str, child: Option<&str>) -> bool {
+        let found = self.timers.iter().find(|[_, place, _]| {
+            self.waiting.get(*place).is_some_and(|restart| restart.connection.name == connection)
+        });
+        let Some(timer @ [_, place, _]) = found else { return false };
+        let Some(restart) = self.waiting.get_mut(place) else { return false };
+        let before = restart.children.len();
+        restart.children.retain(|known| child.is_some_and(|child| child != known.name));
+        let is_less = child.is_none() || restart.children.len() < before;
+        if is_less && restart.children.is_empty() {
+            self.waiting.remove(place);
+            self.timers.remove(timer);
+        }
+        is_less
+    }
+
     /// When the first is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.timers.first().map(|[at, ..]| Instant::from_micros(at))

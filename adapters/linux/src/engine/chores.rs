@@ -188,6 +188,6 @@ fn heed(live: &mut Live, notice: &Notice, common: &Common, attendant: &mut dyn A
                 attendant.trouble(error.to_string());
             }
         }
-        Notice::Datapath(_) | Notice::NotInstalled { .. } => {}
+        Notice::Datapath(_) | Notice::NotHeld { .. } | Notice::NotInstalled { .. } => {}
     }
 }

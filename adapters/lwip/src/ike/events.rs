@@ -87,7 +87,8 @@ impl Events {
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)
-            | Notice::Policy(_) => {}
+            | Notice::Policy(_)
+            | Notice::NotHeld { .. } => {}
         }
     }
 

@@ -19,7 +19,11 @@ fn kind(notice: &Notice) -> Kind {
         Notice::Ike(Event::Fault { fault, .. }) => Kind::Fault(fault.name()),
         // Someone on the way can change the source address of every message.
         Notice::Ike(Event::Moved { .. }) => Kind::Moved,
-        Notice::Datapath(_) | Notice::Ike(_) | Notice::Policy(_) | Notice::NotInstalled { .. } => Kind::Own,
+        Notice::Datapath(_)
+        | Notice::Ike(_)
+        | Notice::Policy(_)
+        | Notice::NotHeld { .. }
+        | Notice::NotInstalled { .. } => Kind::Own,
     }
 }
 
@@ -28,6 +32,10 @@ fn text(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
         Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
         Notice::Ike(event) => of_ike(event),
         Notice::Policy(_) => None,
+        Notice::NotHeld { connection, child } => Some(format!(
+            "{}/{}: the traffic of the Child SA that ended is not held, because the SPD is full",
+            connection.name, child.name
+        )),
         Notice::NotInstalled { connection, child, why } => {
             Some(format!("{}/{}: the Child SA could not be installed: {why}", connection.name, child.name))
         }

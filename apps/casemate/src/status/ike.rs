@@ -4,7 +4,7 @@ use super::snapshot::{code_points, seconds};
 use casemate::Endpoint;
 use casemate_datapath::SaId;
 use casemate_datapath::SaStatus;
-use casemate_ike::{ChildId, ChildStatus, IkeStatus, Traffic};
+use casemate_ike::{ChildId, ChildStatus, IkeStatus, Traffic, Waiting};
 use casemate_sa::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) struct IkeSnapshot {
     sas: Vec<IkeStatus>,
+    waiting: Vec<Waiting>,
     /// What Child SAs have in the data path: inbound, and outbound if that is in use.
     paths: HashMap<ChildId, (SaId, Option<SaId>)>,
     faults: Vec<(&'static str, u64)>,
@@ -41,7 +42,20 @@ impl IkeSnapshot {
         let sas: Vec<IkeStatus> = ike.status().collect();
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, paths, faults }
+        Self { sas, waiting: ike.waiting().collect(), paths, faults }
+    }
+
+    /// What is to be set up again, and when.
+    pub(super) fn waiting(&self, now: Instant) -> Value {
+        let row = |waiting: &Waiting| {
+            json!({
+                "name": waiting.connection.name,
+                "child": waiting.child.as_ref().map(|child| &child.name),
+                "in_seconds": seconds(waiting.at.since(now)),
+                "failed_attempts": waiting.attempts,
+            })
+        };
+        self.waiting.iter().map(row).collect()
     }
 
     /// Every IKE SA; `packets` are the SAs of the data path, for what has passed.

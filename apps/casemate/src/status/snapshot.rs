@@ -100,6 +100,7 @@ impl Snapshot {
             "rejected_joined_writes": self.rejected_writes,
             "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),
+            "ike_waiting": self.ike.waiting(self.at),
             "ike_faults": self.ike.faults(),
         })
     }

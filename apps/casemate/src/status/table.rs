@@ -67,6 +67,11 @@ fn negotiated(text: &mut String, answer: &Value) {
     }
     let head = ["", "state", "what", "spi in/out", "local", "remote", "packets in/out", "new keys in"];
     table(text, head.map(String::from), &children);
+    let waiting: Vec<[String; 3]> = list(answer, "ike_waiting").iter().map(waiting_row).collect();
+    if !waiting.is_empty() {
+        text.push_str("\nTo be set up again\n");
+    }
+    table(text, ["", "in", "failed attempts"].map(String::from), &waiting);
     if answer.get("ike_faults").and_then(Value::as_object).is_some_and(|faults| !faults.is_empty()) {
         text.push_str("\nFaults of peers\n");
         counts(text, answer, "ike_faults", ["fault", "times"]);
@@ -87,6 +92,14 @@ fn ike_row(sa: &Value) -> [String; 7] {
     let [age, rekey] = ["age_seconds", "rekey_in_seconds"].map(|name| time(sa, name));
     let at = show(sa, "remote");
     [show(sa, "name"), show(sa, "state"), show(sa, "peer"), at, show(sa, "proposal"), age, rekey]
+}
+
+fn waiting_row(waiting: &Value) -> [String; 3] {
+    let name = match waiting.get("child").and_then(Value::as_str) {
+        Some(child) => format!("{}.{child}", show(waiting, "name")),
+        None => show(waiting, "name"),
+    };
+    [name, time(waiting, "in_seconds"), show(waiting, "failed_attempts")]
 }
 
 fn child_row(sa: &Value, child: &Value) -> [String; 8] {
@@ -250,6 +263,10 @@ mod tests {
                     "packets_in": 3, "packets_out": 4, "rekey_in_seconds": null,
                 }],
             }],
+            "ike_waiting": [
+                {"name": "office", "child": "voice", "in_seconds": 7.25, "failed_attempts": 3},
+                {"name": "home", "child": null, "in_seconds": 64.0, "failed_attempts": 10},
+            ],
             "ike_faults": {"icv-mismatch": 2},
         });
         let text = render(&answer);
@@ -258,15 +275,17 @@ mod tests {
             "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
             "  office.nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
             "  virtual addresses from office: 10.98.0.1",
+            "  office.voice  0:00:07  3",
+            "  home          0:01:04  10",
             "  icv-mismatch  2",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
         answer["ike_sas"] = json!([]);
         answer["ike_faults"] = json!({});
+        answer["ike_waiting"] = json!([]);
         let text = render(&answer);
-        assert!(
-            text.contains("IKE SAs\n  none\n") && !text.contains("Child SAs") && !text.contains("Faults")
-        );
+        assert!(text.contains("IKE SAs\n  none\n"));
+        assert!(["Child SAs", "Faults", "set up again"].iter().all(|head| !text.contains(head)), "{text}");
     }
 }

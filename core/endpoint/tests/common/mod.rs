@@ -1,8 +1,35 @@
-//! What an endpoint is lent in tests.
+//! What an endpoint is lent in tests, and what it is told to do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    dead_code,
+    reason = "a test may fail, and not every test needs all of it"
+)]
 
-use casemate::Routes;
+use casemate::{Endpoint, Routes};
 use casemate_crypto::Rng;
+use casemate_datapath::Outbound;
+use casemate_ike::config::AddrPattern;
+use casemate_sa::{AddrRange, Instant};
+use casemate_wire::packet::Packet;
 use std::net::IpAddr;
+
+pub(crate) const OWN: [u8; 4] = [192, 0, 2, 1];
+pub(crate) const PEER: [u8; 4] = [192, 0, 2, 2];
+
+pub(crate) fn only(addr: [u8; 4]) -> Vec<AddrPattern> {
+    vec![AddrPattern::Range(AddrRange::single(addr.into()))]
+}
+
+/// A packet from one address to another: an IPv4 header and eight bytes.
+pub(crate) fn send(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 4], [u8; 4])) -> Outbound {
+    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
+    let bytes = [&header[..], &from, &to, &[0; 8]].concat();
+    let mut storage = vec![0; 600];
+    storage[256..284].copy_from_slice(&bytes);
+    let mut packet = Packet::new(&mut storage, 256, 28).unwrap();
+    endpoint.datapath_mut().outbound_reassembled(now, &mut Dice(1), &mut packet)
+}
 
 /// Numbers that are the same in each run, and do not come again in it.
 pub(crate) struct Dice(pub(crate) u64);

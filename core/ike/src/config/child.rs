@@ -1,6 +1,7 @@
 //! Child SAs that a connection may have.
 
 use super::{ChildProposal, Lifespan, child_proposals};
+use crate::Down;
 use crate::traffic::TrafficTemplate;
 use alloc::string::String;
 use alloc::vec;
@@ -87,6 +88,20 @@ impl Child {
             policies: true,
         }
     }
+
+    /// What follows the end of a Child SA of this configuration. One that expired is set up again where any of the actions says that it
+    /// is to be there without a packet that needs it; a trap serves the others.
+    pub fn action_after(&self, why: Down) -> OnClose {
+        let is_any = |action| self.on_close == action || self.on_dead_peer == action;
+        match why {
+            Down::Dead => self.on_dead_peer,
+            Down::Peer => self.on_close,
+            Down::Reauth => OnClose::Restart,
+            Down::Expired if self.start.at_once || is_any(OnClose::Restart) => OnClose::Restart,
+            Down::Expired if is_any(OnClose::Trap) => OnClose::Trap,
+            _ => OnClose::Clear,
+        }
+    }
 }
 
 /// Traffic that passes or is dropped without IKE (RFC 4301 section 4.4.1: BYPASS and DISCARD).
@@ -127,7 +142,7 @@ pub struct Start {
 pub enum OnClose {
     /// Nothing.
     Clear,
-    /// A packet that needs it sets it up again.
+    /// Its traffic is held, and a packet that needs it sets it up again.
     Trap,
     /// It is set up again at once.
     Restart,

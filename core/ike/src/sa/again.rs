@@ -81,17 +81,9 @@ impl End {
     }
 }
 
-/// Whether a Child SA that ended for this reason is set up again. One that expired is missed where any of the
-/// actions says that it is to be there without a packet that needs it; a trap serves the others.
+/// Whether a Child SA that ended for this reason is set up again.
 pub(super) fn comes_back(child: &Child, why: Down) -> bool {
-    let restarts = |action| action == OnClose::Restart;
-    match why {
-        Down::Dead => restarts(child.on_dead_peer),
-        Down::Peer => restarts(child.on_close),
-        Down::Expired => child.start.at_once || restarts(child.on_close) || restarts(child.on_dead_peer),
-        Down::Reauth => true,
-        _ => false,
-    }
+    child.action_after(why) == OnClose::Restart
 }
 
 impl Established {

@@ -1,4 +1,4 @@
-//! A configuration that is read again: what an IKE SA has, or is to have, and is no longer configured.
+//! What an IKE SA has, or is to have, and is not wanted any more: because the configuration was read again, or by command.
 
 use super::{Established, Head, IkeSa, State, Task};
 use crate::child::{ChildSa, Wish};
@@ -6,6 +6,7 @@ use crate::config::{Child, Connection};
 use crate::{ChildId, Down};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_sa::Instant;
 
 impl IkeSa {
     /// The IKE SA goes on under a connection that differs in its children only. Returns the Child SAs that are no longer configured; those
@@ -27,6 +28,45 @@ impl IkeSa {
             State::HalfOpen(_) | State::Closed(_) => {}
         }
         Vec::new()
+    }
+}
+
+impl IkeSa {
+    /// The Child SAs that are to be set up again here after they ended, each with the time and the attempts in a row that failed.
+    pub(crate) fn again(&self) -> impl Iterator<Item = (&Arc<Child>, Instant, u8)> {
+        let tasks = match &self.state {
+            State::Established(state) => Some(state.tasks.iter()),
+            _ => None,
+        };
+        tasks.into_iter().flatten().filter_map(|task| match task {
+            Task::Child(wish) if wish.again => Some((&wish.config, wish.postponed.until, wish.attempts)),
+            _ => None,
+        })
+    }
+
+    /// Takes back the wishes for Child SAs whose name is meant, as far as the peer was not asked for them.
+    pub(crate) fn cancel(&mut self, is_meant: &dyn Fn(&str) -> bool) -> Vec<Arc<Child>> {
+        let mut cancelled = Vec::new();
+        let mut is_kept = |wish: &Wish| {
+            let is_cancelled = wish.replaces.is_none() && is_meant(&wish.config.name);
+            cancelled.extend(is_cancelled.then(|| wish.config.clone()));
+            !is_cancelled
+        };
+        match &mut self.state {
+            State::InitSent(state) => state.wishes.retain(is_kept),
+            State::AuthSent(state) => state.others.retain(is_kept),
+            State::Established(state) => state.tasks.retain(|task| match task {
+                Task::Child(wish) => is_kept(wish),
+                _ => true,
+            }),
+            State::HalfOpen(_) | State::Closed(_) => {}
+        }
+        cancelled
+    }
+
+    /// Whether it was begun, no peer is known yet, and no Child SA is wanted of it.
+    pub(crate) fn is_begun_for_nothing(&self) -> bool {
+        matches!(&self.state, State::InitSent(state) if state.wishes.is_empty())
     }
 }
 
