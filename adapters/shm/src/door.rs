@@ -1,7 +1,7 @@
 //! Where applications and the server meet: a Unix socket. Whoever connects is told the version and the sizes of the rings, and
 //! gets the memory; or is told why not.
 
-use crate::{Link, Memory};
+use crate::{Link, Memory, trust};
 use casemate_rings::{Geometry, VERSION};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -111,9 +111,11 @@ fn greet(bell: &UnixStream, status: u8, geometry: Geometry, file: Option<Borrowe
     if sent == GREETING { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// The application's side: comes in through the door at this path.
+/// The application's side: comes in through the door at this path, if root or this user is behind it.
 pub(crate) fn enter(path: &Path) -> io::Result<(Link, Geometry)> {
+    trust::check_directory(path)?;
     let bell = UnixStream::connect(path)?;
+    trust::check_server(&bell)?;
     let (greeting, file) = hear(&bell)?;
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let [m0, m1, m2, m3, high, low, status, calls, answers, _] = greeting;

@@ -32,6 +32,7 @@ mod link;
 mod memory;
 mod session;
 mod tcp;
+mod trust;
 mod udp;
 mod wait;
 

@@ -45,7 +45,8 @@ struct State {
 pub(crate) type Reply = (Answer, usize);
 
 impl Stack {
-    /// Begins a session with the server at this path.
+    /// Begins a session with the server at this path. It must have been started by root or by this user, in a directory whose
+    /// entries no other user can replace.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let (link, geometry) = enter(path.as_ref())?;
         let bell = link.bell()?;
