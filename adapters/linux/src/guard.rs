@@ -8,7 +8,7 @@
 //! Policies that pass packets are rules, in their order. Between two of them lies a layer: policies that all
 //! drop, so that their order means nothing. A layer is two chains, for whole packets and for fragments, with
 //! a few sets that hold its policies as elements ([`shape`]). A Child SA brings and takes elements; the
-//! chains change when a layer gets a shape that it had not, or loses one.
+//! chains change when a layer gets a shape that it had not, or loses one. Either way a change is one transaction.
 //!
 //! | base chain | hook | judges |
 //! |---|---|---|
@@ -25,8 +25,10 @@
 mod shape;
 mod side;
 
+use crate::netfilter::Elements;
 use crate::rank::{Demand, Purpose, Rank};
 use casemate_datapath::Direction;
+pub(crate) use shape::{Key, Shape};
 pub(crate) use side::SetChange;
 use side::Side;
 use std::fmt::Write as _;
@@ -57,23 +59,41 @@ pub(crate) struct Guard {
     anew: bool,
 }
 
-/// How the kernel's filter becomes what is wanted. First the script, then the elements.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Update {
-    /// For `nft -f -`; empty if there is nothing for it to do.
-    pub(crate) script: String,
-    /// What comes into sets and leaves them.
-    pub(crate) elements: Vec<SetChange>,
+/// How the kernel's filter becomes what is wanted: in one transaction, so that a policy that moves from one set
+/// to another is in one of them at any moment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    /// For `nft -f -`.
+    Script(String),
+    /// Elements that come into sets and leave them, as many as [`Elements::fit`] allows; perhaps none.
+    Elements(Vec<SetChange>),
 }
 
-impl Update {
-    fn element(&mut self, set: String, key: Vec<u8>, comes: bool) {
+/// What differs between the kernel's filter and the one that is wanted.
+#[derive(Debug, Default)]
+struct Difference {
+    /// Sets, chains and rules, for `nft -f -`.
+    script: String,
+    elements: Vec<SetChange>,
+}
+
+impl Difference {
+    fn element(&mut self, set: String, (shape, key): (Shape, Key), comes: bool) {
         if self.elements.last().is_none_or(|last| last.set != set) {
-            self.elements.push(SetChange { set, add: Vec::new(), remove: Vec::new() });
+            self.elements.push(SetChange { set, shape, add: Vec::new(), remove: Vec::new() });
         }
         if let Some(change) = self.elements.last_mut() {
             if comes { change.add.push(key) } else { change.remove.push(key) }
         }
+    }
+
+    /// Everything in one transaction: without `nft` if it is few elements and nothing else.
+    fn into_update(mut self, table: &str) -> Update {
+        if self.script.is_empty() && Elements::fit(&self.elements) {
+            return Update::Elements(self.elements);
+        }
+        self.elements.iter().for_each(|change| change.write(table, &mut self.script));
+        Update::Script(self.script)
     }
 }
 
@@ -132,14 +152,14 @@ impl Guard {
     pub(crate) fn update(&mut self) -> Update {
         if self.anew {
             self.settle();
-            return Update { script: self.replacement(), elements: Vec::new() };
+            return Update::Script(self.replacement());
         }
         let table = self.table();
-        let mut update = Update::default();
+        let mut difference = Difference::default();
         for side in [&mut self.outbound, &mut self.inbound] {
-            side.update(&table, &mut update);
+            side.update(&table, &mut difference);
         }
-        update
+        difference.into_update(&table)
     }
 
     /// What the kernel has is not known any more.

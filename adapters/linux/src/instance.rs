@@ -1,6 +1,8 @@
 //! Where an instance keeps the files that others look for: its journal and its control socket.
 //!
-//! An instance is named after its network namespace and its TUN interface, which no two living ones share.
+//! An instance is named after its network namespace and its TUN interface. No two living ones share these: the
+//! kernel makes an interface once, wherever instances keep their files. The number of a namespace may be used
+//! again, so the journal says more (`namespace.rs`).
 
 use crate::{Error, private, sys};
 use std::fs::{self, DirBuilder};
@@ -68,26 +70,13 @@ impl Instance {
     pub(crate) fn promises(&self) -> PathBuf {
         self.directory.join(format!("{}{PROMISES}", self.stem))
     }
-
-    /// Locked while an instance of this namespace chooses the numbers of its routing table and rules.
-    pub(crate) fn numbers_lock(&self) -> Result<PathBuf, Error> {
-        Ok(self.directory.join(format!("{}numbers.lock", namespace_prefix()?)))
-    }
-
-    /// The journals of all instances of this namespace, its own too.
-    pub(crate) fn all_journals(&self) -> Result<Vec<PathBuf>, Error> {
-        let prefix = namespace_prefix()?;
-        let names = file_names(&self.directory);
-        let ours = names.into_iter().filter(|name| name.starts_with(&prefix) && name.ends_with(JOURNAL));
-        Ok(ours.map(|name| self.directory.join(name)).collect())
-    }
 }
 
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
 const PROMISES: &str = ".promises";
 
-/// A namespace is known by the number of its file.
+/// A living namespace is known by the number of its file.
 fn namespace_prefix() -> Result<String, Error> {
     const PATH: &str = "/proc/thread-self/ns/net";
     let metadata = fs::metadata(PATH).map_err(|error| Error::new(PATH, error))?;

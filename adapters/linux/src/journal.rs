@@ -5,15 +5,18 @@
 //! protected does not leave in clear. The next start of the same instance takes the journal over, with
 //! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A living
 //! process holds a lock on its file. The file lies where a reboot removes it, together with everything it is
-//! about.
+//! about. It says which network namespace it is about, too: the next namespace may have the same number.
 
 use crate::instance::Instance;
+use crate::namespace::Namespace;
 use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
+use crate::nft::Nft;
 use crate::private::{self, Others};
 use crate::promises::{self, Promise, Promises};
 use crate::route::{self, Numbers, Rule};
-use crate::{Error, guard, nft};
+use crate::tun::Tun;
+use crate::{Error, guard};
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -23,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 const FIRST_LINE: &str = "casemate journal 1";
+/// In front of a change that is undone.
+const UNDONE: &str = "undone ";
 /// More than any journal needs; a longer file is not one of ours.
 const MAX_LEN: u64 = 64 << 20;
 
@@ -61,7 +66,7 @@ impl Undo {
         }
     }
 
-    fn run(&self, netlink: &mut Netlink) -> Result<(), Error> {
+    fn run(&self, netlink: &mut Netlink, nft: &Nft) -> Result<(), Error> {
         match self {
             Self::Rule(rule) => {
                 let failed = |error| Error::new(format!("removal of `{rule}`"), error);
@@ -80,7 +85,7 @@ impl Undo {
                 .or_else(gone)
                 .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
             Self::Guard { tun } if !has_guard(tun)? => Ok(()),
-            Self::Guard { tun } => nft::run(&format!("delete table inet {}\n", guard::table_name(tun))),
+            Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", guard::table_name(tun))),
         }
     }
 }
@@ -135,6 +140,7 @@ impl FromStr for Undo {
 pub struct Journal {
     instance: Instance,
     file: File,
+    nft: Nft,
     entries: Vec<Undo>,
     adopted: bool,
     promises: Option<Promises>,
@@ -148,28 +154,31 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal of this instance, and takes over what a former run left in it. Journals of other
-    /// instances are theirs.
-    pub fn open(instance: &Instance) -> Result<Self, Error> {
+    /// instances are theirs. What a journal says of a network namespace that has ended is dropped: there is
+    /// nothing left of it. The guard is put up and removed through `nft`.
+    pub fn open(instance: &Instance, nft: Nft) -> Result<Self, Error> {
         let path = instance.journal();
         let Some(mut file) = lock(&path)? else {
             let reason = "another instance with this TUN interface is running in this network namespace";
             return Err(Error::other(path.display().to_string(), reason));
         };
-        let entries = read(&mut file, &path)?;
-        // The others are in the file already; an unfinished line would spoil the next one.
-        let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
-        let text = format!("{FIRST_LINE}\n{lines}");
+        let contents = read(&mut file, &path)?;
+        let here = Namespace::present();
+        let is_ours = is_of(&contents, here.as_ref(), instance)?;
+        let entries = if is_ours { contents.entries } else { Vec::new() };
         let put_right = |file: &mut File| {
-            if file.metadata()?.len() != text.len() as u64 {
-                file.set_len(0)?;
-                file.write_all(text.as_bytes())?;
-            }
-            Ok(())
+            // An unfinished line would spoil the next one.
+            file.set_len(if is_ours { contents.len } else { 0 })?;
+            let first = if is_ours { String::new() } else { format!("{FIRST_LINE}\n") };
+            let namespace = here.filter(|_| !is_ours || contents.namespace.is_none());
+            let namespace = namespace.map_or(String::new(), |namespace| format!("{namespace}\n"));
+            file.write_all((first + &namespace).as_bytes())
         };
         put_right(&mut file).map_err(|error| at(&path, error))?;
         Ok(Self {
             instance: instance.clone(),
             file,
+            nft,
             adopted: !entries.is_empty(),
             entries,
             promises: None,
@@ -220,6 +229,11 @@ impl Journal {
         self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }))
     }
 
+    /// The way of scripts to `nft`.
+    pub(crate) const fn nft(&self) -> &Nft {
+        &self.nft
+    }
+
     /// Every change in it, the oldest first.
     pub(crate) fn entries(&self) -> &[Undo] {
         &self.entries
@@ -230,10 +244,14 @@ impl Journal {
         if self.entries.iter().any(|entry| entry.undoes_the_same(&undo)) {
             return Ok(());
         }
-        let line = format!("{undo}\n");
-        self.file.write_all(line.as_bytes()).map_err(|error| at(&self.instance.journal(), error))?;
+        self.write_line(&undo)?;
         self.entries.push(undo);
         Ok(())
+    }
+
+    fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
+        let line = format!("{line}\n");
+        self.file.write_all(line.as_bytes()).map_err(|error| at(&self.instance.journal(), error))
     }
 
     /// Undoes everything: the orderly end. An error if something could not be undone.
@@ -242,10 +260,10 @@ impl Journal {
     }
 
     /// Undoes everything and removes the file. If something cannot be undone, the file stays, for the next start
-    /// or `casemate cleanup`: to undo the rest once more does no harm.
+    /// or `casemate cleanup`; what is undone is struck out.
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
         self.closed = true;
-        let errors = undo_all(&mut self.entries, &mut Netlink::open()?);
+        let errors = self.undo_each(&mut Netlink::open()?);
         if !errors.is_empty() {
             let what = format!("not undone, and noted in {}", self.instance.journal().display());
             return Err(Error::other(what, errors.join("; ")));
@@ -259,6 +277,23 @@ impl Journal {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Undoes the newest change first. One that fails does not stand in the way of others; only such stay. Returns
+    /// why they failed.
+    fn undo_each(&mut self, netlink: &mut Netlink) -> Vec<String> {
+        let mut errors = Vec::new();
+        let mut failed: Vec<Undo> = Vec::new();
+        while let Some(undo) = self.entries.pop() {
+            if let Err(error) = undo.run(netlink, &self.nft) {
+                errors.push(error.to_string());
+                failed.push(undo);
+            } else if let Err(error) = self.write_line(&format_args!("{UNDONE}{undo}")) {
+                errors.push(error.to_string());
+            }
+        }
+        self.entries.extend(failed.into_iter().rev());
+        errors
     }
 
     /// Leaves everything as a crash does.
@@ -284,37 +319,25 @@ impl Drop for Journal {
 /// Undoes what a dead instance left behind, its guard too; returns what that was. An error if it lives, or if
 /// something cannot be undone.
 pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
-    let mut journal = Journal::open(instance)?;
+    // An instance that keeps its files elsewhere may have this interface.
+    let _tun = Tun::create(instance.tun(), &mut Netlink::open()?)?;
+    let mut journal = Journal::open(instance, Nft::direct())?;
     let done = journal.entries.iter().map(ToString::to_string).collect();
     journal.undo()?;
     let _ = std::fs::remove_file(instance.promises());
     Ok(done)
 }
 
-/// The tables that instances of this namespace have, dead ones too.
-pub(crate) fn claimed_tables(instance: &Instance) -> Result<Vec<u32>, Error> {
-    let mut tables = Vec::new();
-    for path in instance.all_journals()? {
-        let mut file = match File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            file => file.map_err(|error| at(&path, error))?,
-        };
-        let entries = read(&mut file, &path)?;
-        tables.extend(entries.iter().filter_map(|entry| match entry {
-            Undo::Routes { table, .. } => Some(*table),
-            _ => None,
-        }));
+/// Whether a journal is about the present network namespace. Where it does not say so itself, or this kernel
+/// does not, the guard that it names shows it.
+fn is_of(contents: &Contents, here: Option<&Namespace>, instance: &Instance) -> Result<bool, Error> {
+    match (&contents.namespace, here) {
+        (Some(there), Some(here)) => Ok(there == here),
+        _ => {
+            let names_guard = contents.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }));
+            Ok(names_guard && has_guard(instance.tun())?)
+        }
     }
-    Ok(tables)
-}
-
-/// Waits until nobody else chooses numbers; the lock is held as long as the file is open.
-pub(crate) fn lock_numbers(instance: &Instance) -> Result<File, Error> {
-    let path = instance.numbers_lock()?;
-    let open =
-        || private::open(&path, File::options().write(true).create(true).truncate(false), Others::None);
-    let locked = open().and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|error| at(&path, error))
 }
 
 /// Whether the kernel has the packet filter of a TUN interface.
@@ -322,21 +345,6 @@ fn has_guard(tun: &str) -> Result<bool, Error> {
     let table = guard::table_name(tun);
     let has_table = Netfilter::open().and_then(|mut netfilter| netfilter.has_table(&table));
     has_table.map_err(|error| Error::new(format!("nftables table {table}, perhaps of a former run"), error))
-}
-
-/// Undoes the newest change first. One that fails does not stand in the way of others; only such stay. Returns
-/// why they failed.
-fn undo_all(entries: &mut Vec<Undo>, netlink: &mut Netlink) -> Vec<String> {
-    let mut errors = Vec::new();
-    let mut failed: Vec<Undo> = Vec::new();
-    for undo in entries.drain(..).rev() {
-        if let Err(error) = undo.run(netlink) {
-            errors.push(error.to_string());
-            failed.push(undo);
-        }
-    }
-    entries.extend(failed.into_iter().rev());
-    errors
 }
 
 /// What is gone already need not be removed: the kernel takes routes away with an address or an interface, and
@@ -367,15 +375,42 @@ fn lock(path: &Path) -> Result<Option<File>, Error> {
     Err(Error::other(path.display().to_string(), "it is removed as often as it is made"))
 }
 
+/// What a file says.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Changes that are not undone.
+    entries: Vec<Undo>,
+    /// The namespace that they were made in. Former versions do not say.
+    namespace: Option<Namespace>,
+    /// Bytes up to the end of the last whole line.
+    len: u64,
+}
+
+impl Contents {
+    fn add(&mut self, line: &str) {
+        if let Some(undone) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
+            self.entries.retain(|entry| undone.as_ref() != Ok(entry));
+        } else if let Ok(namespace) = line.parse::<Namespace>() {
+            self.namespace = Some(namespace);
+        } else {
+            self.entries.extend(line.parse::<Undo>());
+        }
+    }
+}
+
 /// What the file says. A last line without an end was not finished, so its change was not made.
-fn read(file: &mut File, path: &Path) -> Result<Vec<Undo>, Error> {
+fn read(file: &mut File, path: &Path) -> Result<Contents, Error> {
     let mut text = String::new();
     file.take(MAX_LEN).read_to_string(&mut text).map_err(|error| at(path, error))?;
-    let finished = text.rfind('\n').map_or("", |end| text.get(..end).unwrap_or_default());
+    let finished = text.rfind('\n').and_then(|end| text.get(..=end)).unwrap_or_default();
     let mut lines = finished.lines();
     match lines.next() {
-        None => Ok(Vec::new()),
-        Some(FIRST_LINE) => Ok(lines.filter_map(|line| line.parse().ok()).collect()),
+        None => Ok(Contents::default()),
+        Some(FIRST_LINE) => {
+            let mut contents = Contents { len: finished.len() as u64, ..Contents::default() };
+            lines.for_each(|line| contents.add(line));
+            Ok(contents)
+        }
         Some(_) => {
             let reason = "not a journal of this version; remove it when nothing of its instance is left";
             Err(Error::other(path.display().to_string(), reason))
@@ -388,120 +423,4 @@ fn at(path: &Path, error: std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use casemate_scratch::Scratch;
-
-    fn entries() -> Vec<Undo> {
-        let numbers = Numbers { mark: 1, table: 2, priority: 3 };
-        vec![
-            Undo::Rule(Rule { v4: true, numbers }),
-            Undo::Rule(Rule { v4: false, numbers }),
-            Undo::Routes { table: 2, tun: "tun3".into() },
-            Undo::Sysctl { name: "net/ipv4/conf/eth0/rp_filter".into(), value: "1".into() },
-            Undo::Guard { tun: "tun3".into() },
-        ]
-    }
-
-    #[test]
-    fn lines_are_read_as_they_were_written() {
-        for undo in entries() {
-            assert_eq!(undo.to_string().parse(), Ok(undo));
-        }
-        for line in ["", "rule 4", "rule 4 1 2 x", "sysctl kernel/core_pattern x", "sysctl net/../kernel/x 1"]
-        {
-            assert_eq!(line.parse::<Undo>(), Err(NoUndo), "{line}");
-        }
-    }
-
-    #[test]
-    fn an_unfinished_line_does_not_count_and_alien_files_are_refused() {
-        let scratch = Scratch::new("journal");
-        let path = scratch.file("journal");
-        let parse = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            read(&mut File::open(&path).unwrap(), &path)
-        };
-        assert_eq!(parse("").unwrap(), []);
-        assert_eq!(parse("casemate jou").unwrap(), []);
-        let undo = Undo::Guard { tun: "a".into() };
-        assert_eq!(parse("casemate journal 1\nguard a\nguard b").unwrap(), [undo]);
-        assert!(parse("something else\n").is_err());
-    }
-
-    #[test]
-    fn what_was_left_is_taken_over_with_its_oldest_values() {
-        let scratch = Scratch::new("journal");
-        let instance = Instance::at(scratch.path(), "tun3");
-        let sysctl =
-            |value: &str| Undo::Sysctl { name: "net/ipv4/conf/x/rp_filter".into(), value: value.into() };
-        let (guard, routes) =
-            (Undo::Guard { tun: "tun3".into() }, Undo::Routes { table: 7, tun: "tun3".into() });
-        let mut journal = Journal::open(&instance).unwrap();
-        assert!(!journal.is_adopted());
-        [&routes, &guard, &sysctl("1")].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
-        assert_eq!(claimed_tables(&instance).unwrap(), [7]);
-        // An error: nothing is undone, and the file stays.
-        drop(journal);
-        std::fs::OpenOptions::new()
-            .append(true)
-            .open(instance.journal())
-            .and_then(|mut file| file.write_all(b"guard unfin"))
-            .unwrap();
-        let mut journal = Journal::open(&instance).unwrap();
-        assert!(journal.is_adopted());
-        journal.note(sysctl("2")).unwrap();
-        let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
-        journal.note(rule.clone()).unwrap();
-        assert_eq!(journal.entries(), [routes.clone(), guard.clone(), sysctl("1"), rule.clone()]);
-        drop(journal);
-        let mut file = File::open(instance.journal()).unwrap();
-        assert_eq!(read(&mut file, &instance.journal()).unwrap(), [routes, guard, sysctl("1"), rule]);
-    }
-
-    #[test]
-    fn what_cannot_be_undone_stays_in_the_journal() {
-        let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
-        let scratch = Scratch::new("journal");
-        let instance = Instance::at(scratch.path(), "tun3");
-        let sysctl =
-            |value: &str| Undo::Sysctl { name: "net/ipv4/conf/lo/rp_filter".into(), value: value.into() };
-        let noted = |undo: &Undo| {
-            let mut journal = Journal::open(&instance).unwrap();
-            let guard = Undo::Guard { tun: "tun3".into() };
-            let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
-            [&guard, &rule, undo].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
-            journal
-        };
-        netns
-            .run(|| {
-                let error = noted(&sysctl("no-number")).close().unwrap_err().to_string();
-                assert!(error.contains("rp_filter") && !error.contains("rule"), "{error}");
-                let again = clean_up(&instance).unwrap_err().to_string();
-                assert!(again.contains("rp_filter"), "{again}");
-                std::fs::remove_file(instance.journal()).unwrap();
-                noted(&sysctl("0")).close().unwrap();
-                assert!(!instance.journal().exists(), "what is not there is done");
-            })
-            .unwrap();
-    }
-
-    #[test]
-    fn without_a_guard_nothing_is_left() {
-        let scratch = Scratch::new("journal");
-        let instance = Instance::at(scratch.path(), "tun3");
-        drop(Journal::open(&instance).unwrap());
-        assert!(!instance.journal().exists());
-    }
-
-    #[test]
-    fn a_locked_journal_is_left_alone() {
-        let scratch = Scratch::new("journal");
-        let path = scratch.file("lock");
-        let held = lock(&path).unwrap();
-        assert!(held.is_some());
-        assert!(lock(&path).unwrap().is_none());
-        drop(held);
-        crate::eventually::eventually("the lock goes", || lock(&path).unwrap());
-    }
-}
+mod tests;

@@ -18,10 +18,11 @@ pub mod ike;
 pub mod instance;
 pub mod journal;
 pub mod local;
+mod namespace;
 mod netfilter;
 pub mod netlink;
 pub mod netns;
-mod nft;
+pub mod nft;
 mod offload;
 pub mod private;
 pub mod promises;
@@ -39,7 +40,7 @@ mod train;
 pub mod tun;
 pub mod udp;
 
-pub use engine::{Attendant, DummyTraffic, Engine, Home, Parts, Scheduling};
+pub use engine::{Attendant, DummyTraffic, Engine, Home, HomeLock, Parts, Scheduling, Trouble};
 pub use error::Error;
 
 /// The most packets that are under way at once: three super-packets of TCP, so that the trains cut from them are full.

@@ -3,7 +3,7 @@
 //! A message that adds or removes elements, wrapped in a batch; a batch is one transaction, of which the kernel takes all or
 //! nothing. The formats are those of `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`.
 
-use crate::guard::SetChange;
+use crate::guard::{Key, SetChange, Shape};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 
@@ -32,11 +32,12 @@ pub(crate) struct Netfilter {
     sequence: u32,
 }
 
-/// Elements of one set that come, or that go.
-struct Elements<'a> {
+/// Elements of one set that come, or that go, as they are in one message.
+pub(crate) struct Elements<'a> {
     set: &'a str,
+    shape: &'a Shape,
     come: bool,
-    keys: &'a [Vec<u8>],
+    keys: &'a [Key],
 }
 
 impl Netfilter {
@@ -74,17 +75,13 @@ impl Netfilter {
         }
     }
 
-    /// Changes sets of a table. If it fails, a part of a long list of changes may have been made.
+    /// Changes sets of a table in one transaction. The changes must [fit](Elements::fit).
     pub(crate) fn change(&mut self, table: &str, changes: &[SetChange]) -> io::Result<()> {
         let messages: Vec<Elements<'_>> = changes.iter().flat_map(Elements::of).collect();
-        messages.chunks(BATCH).try_for_each(|messages| self.transact(table, messages))
-    }
-
-    fn transact(&mut self, table: &str, messages: &[Elements<'_>]) -> io::Result<()> {
         let mut bytes = Vec::new();
         let first = self.sequence.wrapping_add(1);
         self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
-        for elements in messages {
+        for elements in &messages {
             let (kind, flags) = match elements.come {
                 true => (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE),
                 false => (libc::NFT_MSG_DELSETELEM, 0),
@@ -116,6 +113,18 @@ impl Netfilter {
         Ok(())
     }
 
+    /// The number of transactions that the kernel has made in this network namespace.
+    #[cfg(test)]
+    pub(crate) fn generation(&mut self) -> u32 {
+        let mut bytes = Vec::new();
+        let kind = NFTABLES << 8 | libc::NFT_MSG_GETGEN as u16;
+        self.message(&mut bytes, kind, 0, (libc::AF_UNSPEC, 0), |_| {});
+        self.socket.send(&bytes, 0).unwrap();
+        let (bytes, _) = self.socket.recv_from_full().unwrap();
+        // The first attribute, NFTA_GEN_ID, follows the headers of netlink and netfilter and its own.
+        u32::from_be_bytes(*bytes[HEADER + 8..].first_chunk().unwrap())
+    }
+
     /// Appends a message: the header of netlink, the one of netfilter, and attributes.
     fn message(
         &mut self,
@@ -141,11 +150,16 @@ impl Netfilter {
 }
 
 impl<'a> Elements<'a> {
-    /// A change in messages. What is new comes before what is gone goes.
+    /// Whether one transaction without `nft` takes all these changes.
+    pub(crate) fn fit(changes: &'a [SetChange]) -> bool {
+        changes.iter().flat_map(Self::of).take(BATCH.saturating_add(1)).count() <= BATCH
+    }
+
+    /// A change in messages.
     fn of(change: &'a SetChange) -> impl Iterator<Item = Self> {
-        let SetChange { set, add, remove } = change;
+        let SetChange { set, shape, add, remove } = change;
         let part =
-            |come, keys: &'a Vec<Vec<u8>>| keys.chunks(MESSAGE).map(move |keys| Self { set, come, keys });
+            |come, keys: &'a Vec<Key>| keys.chunks(MESSAGE).map(move |keys| Self { set, shape, come, keys });
         part(true, add).chain(part(false, remove))
     }
 
@@ -156,7 +170,7 @@ impl<'a> Elements<'a> {
             for key in self.keys {
                 nested(bytes, LIST_ELEM, |bytes| {
                     nested(bytes, ELEM_KEY, |bytes| {
-                        attribute(bytes, DATA_VALUE, |bytes| bytes.extend(key));
+                        attribute(bytes, DATA_VALUE, |bytes| bytes.extend(key.bytes(self.shape)));
                     });
                 });
             }

@@ -105,7 +105,7 @@ impl Netns {
         let parent = std::process::id();
         let prepare = move || {
             enter(netns.as_fd())?;
-            die_with_parent(parent)
+            sys::die_with_parent(parent)
         };
         // SAFETY: between fork and exec only what is async-signal-safe may be done: `prepare` makes system calls, compares
         // numbers and, in an error, carries a number; it neither allocates nor locks.
@@ -126,13 +126,6 @@ impl AsFd for Netns {
 fn enter(netns: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns takes two numbers and touches no memory of ours; the descriptor is borrowed for the whole call.
     sys::check(unsafe { libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
-}
-
-fn die_with_parent(parent: u32) -> io::Result<()> {
-    // SAFETY: this prctl takes a number and touches no memory of ours.
-    sys::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-    // The parent may have ended just before.
-    if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 /// The calling thread stays where it is.

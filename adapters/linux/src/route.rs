@@ -5,7 +5,7 @@
 //! protected destination itself, as in transport mode.
 
 use crate::instance::Instance;
-use crate::journal::{Journal, Undo, claimed_tables, lock_numbers};
+use crate::journal::{Journal, Undo, gone};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
 use netlink_packet_route::route::{
@@ -89,6 +89,9 @@ impl fmt::Display for Prefix {
 /// The table of the first instance. IP protocols 50 and 51 are in its number, for people who wonder.
 const FIRST_TABLE: u32 = 50_510;
 
+/// Instances in one network namespace.
+const MOST: u32 = 256;
+
 /// The numbers of one instance: its mark, its table and its rules' priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
@@ -110,12 +113,14 @@ impl Numbers {
 
     /// The first numbers that no rule uses.
     pub fn free(netlink: &mut Netlink) -> Result<Self, crate::Error> {
-        Self::free_beside(&[], netlink)
+        let used = Self::used(netlink)?;
+        (0..MOST).map(Self::nth).find(|numbers| !used.contains(&numbers.table)).ok_or_else(none_free)
     }
 
-    /// The numbers of the instance with this journal: those that it had, or the first that neither a rule nor
-    /// another instance has. They are noted at once, so that of two instances that start together each gets
-    /// its own.
+    /// The numbers of the instance with this journal: those that it had, or the first that no rule uses. Its
+    /// rule for IPv4 is the claim: the kernel makes it once in a network namespace, so that of two instances
+    /// that start together each gets its own, wherever they keep their files. Nothing is led anywhere by it
+    /// before there are routes.
     pub fn claim(
         instance: &Instance,
         journal: &mut Journal,
@@ -128,14 +133,44 @@ impl Numbers {
         if let Some(former) = former {
             return Ok(former);
         }
-        let _lock = lock_numbers(instance)?;
-        let numbers = Self::free_beside(&claimed_tables(instance)?, netlink)?;
-        journal.note(Undo::Routes { table: numbers.table, tun: instance.tun().into() })?;
-        Ok(numbers)
+        let used = Self::used(netlink)?;
+        for numbers in (0..MOST).map(Self::nth).filter(|numbers| !used.contains(&numbers.table)) {
+            if numbers.claim_rule(netlink)? {
+                return numbers.note(instance, journal, netlink).map(|()| numbers);
+            }
+        }
+        Err(none_free())
     }
 
-    fn free_beside(claimed: &[u32], netlink: &mut Netlink) -> Result<Self, crate::Error> {
-        let mut used: HashSet<u32> = claimed.iter().copied().collect();
+    /// Whether the rule for IPv4 is ours now; another instance may have made it at the same time.
+    fn claim_rule(self, netlink: &mut Netlink) -> Result<bool, crate::Error> {
+        let rule = Rule { v4: true, numbers: self };
+        match rule.add(netlink) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(error) => Err(crate::Error::new(format!("`{rule}`"), error)),
+        }
+    }
+
+    /// Notes what was claimed. Only now: noted before, the rule of another instance would be removed after a
+    /// crash in between. So a rule that leads nowhere is left.
+    fn note(
+        self,
+        instance: &Instance,
+        journal: &mut Journal,
+        netlink: &mut Netlink,
+    ) -> Result<(), crate::Error> {
+        let rule = Rule { v4: true, numbers: self };
+        let routes = Undo::Routes { table: self.table, tun: instance.tun().into() };
+        journal.note(Undo::Rule(rule)).and_then(|()| journal.note(routes)).inspect_err(|_| {
+            // The error that came first is the one to report.
+            let _ = rule.remove(netlink).or_else(gone);
+        })
+    }
+
+    /// The tables that rules lead into.
+    fn used(netlink: &mut Netlink) -> Result<HashSet<u32>, crate::Error> {
+        let mut used = HashSet::new();
         for v4 in [true, false] {
             for rule in netlink.rules(v4)? {
                 used.extend(rule.attributes.iter().filter_map(|attribute| match attribute {
@@ -144,9 +179,12 @@ impl Numbers {
                 }));
             }
         }
-        let free = (0..256).map(Self::nth).find(|numbers| !used.contains(&numbers.table));
-        free.ok_or_else(|| crate::Error::other("policy rules", "256 instances have theirs already"))
+        Ok(used)
     }
+}
+
+fn none_free() -> crate::Error {
+    crate::Error::other("policy rules", format!("{MOST} instances have theirs already"))
 }
 
 /// One rule: what does not carry our mark looks into our table first.

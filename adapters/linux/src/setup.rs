@@ -3,7 +3,9 @@
 //! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`.
 //! [`Plan::apply`] notes each in the [`Journal`] before it makes it; at an orderly end the journal takes all
 //! of them back. The guard comes first, in one transaction in the place of the one that a former run may have
-//! left, and without it nothing else is changed. [`Live`] keeps routes and filter in step with policies that
+//! left, and without it nothing else is changed. Before it, the TUN interface is made, switched off, and the rule
+//! for IPv4, into a table without routes: the kernel gives each to one instance only, which is alone with its
+//! guard and its numbers from then on. [`Live`] keeps routes and filter in step with policies that
 //! come and go later. What policies ask for is worked out in one place for both of them, `scheme`.
 
 mod held;
@@ -12,12 +14,12 @@ mod peers;
 mod scheme;
 mod ways;
 
+use crate::Error;
 use crate::journal::{Journal, Undo, sysctl_path};
 use crate::netlink::Netlink;
 use crate::promises::Promise;
 use crate::route::{self, Numbers, Route, Rule};
 use crate::tun::Tun;
-use crate::{Error, nft};
 use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_sched::Classifier;
 use scheme::Scheme;
@@ -55,14 +57,19 @@ pub struct Wanted<'a> {
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The TUN interface.
+    /// The TUN interface, switched off. Whoever has it is alone with its name, and so with the name of its guard.
     Tun {
+        /// Its name.
+        name: String,
+        /// Whether each class has a queue.
+        has_queues: bool,
+    },
+    /// It is switched on.
+    Up {
         /// Its name.
         name: String,
         /// Its MTU.
         mtu: usize,
-        /// Whether each class has a queue.
-        has_queues: bool,
     },
     /// A kernel parameter.
     Sysctl {
@@ -87,10 +94,11 @@ pub enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tun { name, mtu, has_queues } => {
+            Self::Tun { name, has_queues } => {
                 let queues = if *has_queues { " multi_queue" } else { "" };
-                write!(f, "ip tuntap add dev {name} mode tun{queues}\nip link set dev {name} mtu {mtu} up")
+                write!(f, "ip tuntap add dev {name} mode tun{queues}")
             }
+            Self::Up { name, mtu } => write!(f, "ip link set dev {name} mtu {mtu} up"),
             Self::Sysctl { name, value } => write!(f, "sysctl -w {}={value}", name.replace('/', ".")),
             Self::Guard { script, .. } => write!(f, "nft -f - <<'END'\n{script}END"),
             Self::Route(route) => route.fmt(f),
@@ -105,7 +113,6 @@ pub struct Plan {
     changes: Vec<Change>,
     numbers: Numbers,
     scheme: Scheme,
-    classifier: Option<Classifier>,
 }
 
 impl Plan {
@@ -113,18 +120,16 @@ impl Plan {
     pub fn new(wanted: &Wanted<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
         let scheme = Scheme::new(wanted, netlink.addresses()?);
         let guard = Change::Guard { tun: wanted.tun.into(), script: scheme.guard.replacement() };
-        let tun = Change::Tun {
-            name: wanted.tun.into(),
-            mtu: wanted.tun_mtu,
-            has_queues: wanted.classifier.is_some(),
-        };
-        let mut changes = vec![guard, tun];
+        let tun = Change::Tun { name: wanted.tun.into(), has_queues: wanted.classifier.is_some() };
+        let up = Change::Up { name: wanted.tun.into(), mtu: wanted.tun_mtu };
+        let mut changes = vec![tun, guard, up];
         changes.extend(loosened(wanted, &scheme.ways, netlink)?);
         changes.extend(scheme.routes(wanted.numbers.table).map(Change::Route));
-        // The rules come last: they switch the traffic over when everything else stands.
-        let needed = [true, false].into_iter().filter(|v4| scheme.ways.leads_in(*v4));
+        // The rules come last: they switch the traffic over when everything else stands. The one for IPv4 is there
+        // in any case, because it is how the numbers are claimed.
+        let needed = [true, false].into_iter().filter(|v4| *v4 || scheme.ways.leads_in(*v4));
         changes.extend(needed.map(|v4| Change::Rule(Rule { v4, numbers: wanted.numbers })));
-        Ok(Self { changes, numbers: wanted.numbers, scheme, classifier: wanted.classifier.cloned() })
+        Ok(Self { changes, numbers: wanted.numbers, scheme })
     }
 
     /// The changes.
@@ -132,22 +137,16 @@ impl Plan {
         &self.changes
     }
 
-    /// Makes the changes. Queues that are not to be had are told to `warn`. If the guard cannot be put up,
-    /// nothing is changed and a guard that a former run left stays.
-    pub fn apply(
-        &self,
-        journal: &mut Journal,
-        netlink: &mut Netlink,
-        warn: &mut dyn FnMut(String),
-    ) -> Result<Tun, Error> {
-        let (name, mtu) = self.tun().ok_or_else(|| Error::other("plan", "it has no TUN interface"))?;
-        journal.note(Undo::Routes { table: self.numbers.table, tun: name.into() })?;
-        self.put_up_guard(name, journal)?;
-        let tun = self.make_tun(name, mtu, netlink, warn)?;
+    /// Makes the changes at this interface, which was [claimed](Tun::claim) already. If the guard cannot be put
+    /// up, nothing is changed and a guard that a former run left stays.
+    pub fn apply(&self, journal: &mut Journal, tun: &Tun, netlink: &mut Netlink) -> Result<(), Error> {
+        journal.note(Undo::Routes { table: self.numbers.table, tun: tun.name().into() })?;
         for change in &self.changes {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
-                Change::Guard { .. } | Change::Tun { .. } => {}
+                Change::Tun { .. } => {}
+                Change::Guard { tun, script } => self.put_up_guard(tun, script, journal)?,
+                Change::Up { mtu, .. } => tun.set_up(*mtu, netlink)?,
                 Change::Sysctl { name, value } => set_parameter(name, value, journal)?,
                 Change::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
                 Change::Rule(rule) => {
@@ -164,50 +163,19 @@ impl Plan {
             });
             route::clear(self.numbers.table, Some(tun.index()), &wanted.collect(), netlink)?;
         }
-        Ok(tun)
+        Ok(())
     }
 
-    fn put_up_guard(&self, tun: &str, journal: &mut Journal) -> Result<(), Error> {
-        let script = self.changes.iter().find_map(|change| match change {
-            Change::Guard { script, .. } => Some(script),
-            _ => None,
-        });
-        let script = script.ok_or_else(|| Error::other("plan", "it has no guard"))?;
+    fn put_up_guard(&self, tun: &str, script: &str, journal: &mut Journal) -> Result<(), Error> {
         journal.promise(self.scheme.promises())?;
         journal.note(Undo::Guard { tun: tun.into() })?;
-        nft::run(script).map_err(|error| {
+        journal.nft().run(script).map_err(|error| {
             let undone = if journal.is_adopted() { Ok(()) } else { journal.undo() };
             let also = undone.err().map_or(String::new(), |also| format!("; {also}"));
             let what = "the guard against cleartext, without which nothing is protected";
             Error::other(what, format!("{error}{also}"))
         })?;
         journal.drop_former()
-    }
-
-    /// The interface; with a queue for each class if that is wanted and the kernel gives it.
-    fn make_tun(
-        &self,
-        name: &str,
-        mtu: usize,
-        netlink: &mut Netlink,
-        warn: &mut dyn FnMut(String),
-    ) -> Result<Tun, Error> {
-        let Some(classifier) = &self.classifier else { return Tun::create(name, mtu, netlink) };
-        Tun::create_sorted(name, mtu, classifier, netlink).or_else(|error| {
-            let tun = Tun::create(name, mtu, netlink)?;
-            warn(format!(
-                "all classes share one queue of the kernel, which drops from all of them alike when more comes than can be \
-                 protected ({error})"
-            ));
-            Ok(tun)
-        })
-    }
-
-    fn tun(&self) -> Option<(&str, usize)> {
-        self.changes.iter().find_map(|change| match change {
-            Change::Tun { name, mtu, .. } => Some((name.as_str(), *mtu)),
-            _ => None,
-        })
     }
 }
 

@@ -44,41 +44,58 @@ pub(crate) struct TunWriter {
 }
 
 impl Tun {
-    /// Makes the interface `name`, gives it this MTU and switches it on.
-    pub fn create(name: &str, mtu: usize, netlink: &mut Netlink) -> Result<Self, Error> {
-        let door = Queue::open(name, libc::IFF_TUN)?;
-        Self::finish(door, Vec::new(), (name, mtu), netlink)
+    /// Makes the interface `name`; with a queue for each class if that is wanted and the kernel gives it, and a warning
+    /// if it does not.
+    pub fn claim(
+        name: &str,
+        classifier: Option<&Classifier>,
+        netlink: &mut Netlink,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Self, Error> {
+        let Some(classifier) = classifier else { return Self::create(name, netlink) };
+        Self::create_sorted(name, classifier, netlink).or_else(|error| {
+            let tun = Self::create(name, netlink)?;
+            warn(format!(
+                "all classes share one queue of the kernel, which drops from all of them alike when more comes than can be \
+                 protected ({error})"
+            ));
+            Ok(tun)
+        })
+    }
+
+    /// Makes the interface `name`, which must not be there: of two processes that try, one gets it. It is switched off.
+    pub(crate) fn create(name: &str, netlink: &mut Netlink) -> Result<Self, Error> {
+        let door = Queue::open(name, libc::IFF_TUN | libc::IFF_TUN_EXCL)?;
+        Self::finish(door, Vec::new(), name, netlink)
     }
 
     /// The same with a queue for each [`Class`], in their order, into which the kernel puts packets as `classifier` says. Needs
     /// CAP_BPF beside what other interfaces need, and Linux 4.16.
-    pub fn create_sorted(
+    pub(crate) fn create_sorted(
         name: &str,
-        mtu: usize,
         classifier: &Classifier,
         netlink: &mut Netlink,
     ) -> Result<Self, Error> {
         let failed = |error| Error::new(format!("queues for classes at TUN interface {name}"), error);
         let program = steer::load(classifier).map_err(failed)?;
-        let open = || Queue::open(name, libc::IFF_TUN | libc::IFF_MULTI_QUEUE);
-        let door = open()?;
-        let others = Class::ALL.iter().skip(1).map(|_| open()).collect::<Result<_, _>>()?;
+        let open = |flags| Queue::open(name, libc::IFF_TUN | libc::IFF_MULTI_QUEUE | flags);
+        let door = open(libc::IFF_TUN_EXCL)?;
+        let others = Class::ALL.iter().skip(1).map(|_| open(0)).collect::<Result<_, _>>()?;
         sys::tun_set_steering(door.as_fd(), program.as_fd()).map_err(failed)?;
-        Self::finish(door, others, (name, mtu), netlink)
+        Self::finish(door, others, name, netlink)
     }
 
-    fn finish(
-        door: Queue,
-        others: Vec<Queue>,
-        (name, mtu): (&str, usize),
-        netlink: &mut Netlink,
-    ) -> Result<Self, Error> {
+    fn finish(door: Queue, others: Vec<Queue>, name: &str, netlink: &mut Netlink) -> Result<Self, Error> {
         let joins_udp =
             set_offload(&door.0).map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
         let index = netlink.link(name)?.index;
-        no_link_local(name);
-        netlink.set_up(index, mtu)?;
         Ok(Self { door, others, name: name.into(), index, joins_udp })
+    }
+
+    /// Gives it this MTU and switches it on.
+    pub(crate) fn set_up(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
+        no_link_local(&self.name);
+        netlink.set_up(self.index, mtu)
     }
 
     /// Its name.
@@ -183,8 +200,16 @@ impl Queue {
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open(CLONE_DEVICE)
             .map_err(|error| Error::new(CLONE_DEVICE, error))?;
-        sys::tun_set_iff(file.as_fd(), name, kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR)
-            .map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
+        let set = sys::tun_set_iff(file.as_fd(), name, kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+        set.map_err(|error| {
+            let what = format!("TUN interface {name}");
+            if error.raw_os_error() != Some(libc::EBUSY) {
+                return Error::new(what, error);
+            }
+            let reason = "another instance with this TUN interface is running in this network namespace, or \
+                          something else has an interface of this name: a free name was expected";
+            Error::other(what, reason)
+        })?;
         Ok(Self(file))
     }
 

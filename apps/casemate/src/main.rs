@@ -2,15 +2,23 @@
 #![forbid(unsafe_code)]
 
 use casemate_app::cli::Cli;
+use casemate_app::failure::Failure;
+use casemate_app::run;
 use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return usage(&error),
-    };
-    match casemate_app::dispatch(&cli) {
+    if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
+        return end(run::nft_runner());
+    }
+    match Cli::try_parse() {
+        Ok(cli) => end(casemate_app::dispatch(&cli)),
+        Err(error) => usage(&error),
+    }
+}
+
+fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");

@@ -12,6 +12,7 @@ pub(crate) mod config;
 mod control;
 mod direction;
 pub mod lines;
+mod loading;
 mod logbook;
 mod steward;
 mod tables;
@@ -32,16 +33,26 @@ use casemate_linux::counters::{CounterFile, Opened};
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::Journal;
 use casemate_linux::netlink::Netlink;
+use casemate_linux::nft::{self, Nft};
 use casemate_linux::rng::SystemRng;
 use casemate_linux::route::Numbers;
 use casemate_linux::setup::{Live, Plan, Wanted};
 use casemate_linux::signal::Signals;
-use casemate_linux::{Engine, Parts};
+use casemate_linux::tun::Tun;
+use casemate_linux::{Engine, Parts, Scheduling};
 use casemate_sa::Limits;
 use control::Control;
 use std::path::Path;
 use std::sync::Arc;
 use steward::Steward;
+
+/// The only argument of the process that applies nftables scripts for an instance. It is no command for people.
+pub const NFT_RUNNER: &str = "internal-nft-runner";
+
+/// Is that process, until its parent ends.
+pub fn nft_runner() -> Result<(), Failure> {
+    nft::serve().map_err(Failure::failed)
+}
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -75,7 +86,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut rng = SystemRng::new().map_err(Failure::failed)?;
     let limits = Limits::SERVER;
-    let mut place = Place::take(args, &mut netlink)?;
+    let mut place = Place::take(args, None, &mut netlink)?;
     let numbers = place.numbers;
     let mut assembly = Assembly::new(limits, rng.secret_u64(), clock.now());
     assembly.add_sas(&mut sas, path, opened.as_mut())?;
@@ -96,16 +107,14 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         classifier: None,
     };
     let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
-    let Some((instance, journal)) = &mut place.own else {
+    let Some(Own { instance, journal, tun }) = &mut place.own else {
         print!("{plan}");
         return Ok(());
     };
     let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
-    let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
-    let applied = plan.apply(journal, &mut netlink, &mut warn);
-    let tun = applied.map_err(|error| failed(journal, error))?;
+    plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
     let control = Control::open(instance).map_err(blocked)?;
-    let Some((_, journal)) = place.own.take() else { return Ok(()) };
+    let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
     let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let mut datapath = assembly.datapath;
     let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(blocked)?;
@@ -143,29 +152,41 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
 /// Where an instance is in the system: its numbers and, unless it only shows what it would do, its files.
 struct Place {
     numbers: Numbers,
-    own: Option<(Instance, Journal)>,
+    own: Option<Own>,
+}
+
+/// What an instance has to itself.
+struct Own {
+    instance: Instance,
+    journal: Journal,
+    tun: Tun,
 }
 
 impl Place {
-    /// The numbers that a former run had, or free ones.
-    fn take(args: &RunArgs, netlink: &mut Netlink) -> Result<Self, Failure> {
+    /// The numbers that a former run had, or free ones. The TUN interface comes first: of two instances that would
+    /// have the same one, the second looks at nothing of the first.
+    fn take(args: &RunArgs, scheduling: Option<&Scheduling>, netlink: &mut Netlink) -> Result<Self, Failure> {
         if args.dry_run {
             return Ok(Self { numbers: Numbers::free(netlink).map_err(Failure::failed)?, own: None });
         }
         let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-        let mut journal = Journal::open(&instance).map_err(Failure::failed)?;
+        let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
+        let classifier = scheduling.map(|scheduling| &scheduling.classifier);
+        let tun = Tun::claim(&args.tun, classifier, netlink, &mut warn).map_err(Failure::failed)?;
+        let nft = Nft::runner(NFT_RUNNER).map_err(Failure::failed)?;
+        let mut journal = Journal::open(&instance, nft).map_err(Failure::failed)?;
         if journal.is_adopted() {
             eprintln!("casemate: took over the guard and the routes that a former run left behind");
         }
         let claimed = Numbers::claim(&instance, &mut journal, netlink);
         let numbers = claimed.map_err(|error| failed(&journal, error))?;
-        Ok(Self { numbers, own: Some((instance, journal)) })
+        Ok(Self { numbers, own: Some(Own { instance, journal, tun }) })
     }
 
     /// An error before the guard of this run stands; that of a former run may.
     fn failed(&self, error: impl std::fmt::Display) -> Failure {
         match &self.own {
-            Some((_, journal)) => failed(journal, error),
+            Some(own) => failed(&own.journal, error),
             None => Failure::failed(error),
         }
     }

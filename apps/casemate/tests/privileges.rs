@@ -6,9 +6,13 @@ mod lab;
 
 use lab::{Lab, Running, Side};
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// CAP_NET_ADMIN and CAP_NET_RAW.
-const KEPT: u64 = 1 << 12 | 1 << 13;
+/// CAP_NET_ADMIN, all that the process that starts `nft` keeps.
+const NET_ADMIN: u64 = 1 << 12;
+/// With CAP_NET_RAW.
+const KEPT: u64 = NET_ADMIN | 1 << 13;
 
 /// CAP_SYS_RESOURCE, without which the limit on locked memory cannot be lifted. Containers often lack it.
 const LIFTS_LIMITS: u64 = 1 << 24;
@@ -23,7 +27,31 @@ fn hex(status: &str, name: &str) -> u64 {
     u64::from_str_radix(&field(status, name), 16).unwrap()
 }
 
+/// The numbers of a process's children that have not ended.
+fn children(parent: u32) -> Vec<u32> {
+    let of = |pid: u32| -> Option<(u32, String)> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        Some((field(&status, "PPid").parse().ok()?, field(&status, "State")))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().into_string().ok()?.parse().ok());
+    pids.filter(|pid| of(*pid).is_some_and(|(its, state)| its == parent && state != "Z")).collect()
+}
+
+/// The process that starts `nft`: one, with less than its parent.
+fn assert_runner_is_confined(parent: u32) {
+    let [runner] = children(parent)[..] else { panic!("one process besides: {:?}", children(parent)) };
+    let status = fs::read_to_string(format!("/proc/{runner}/status")).unwrap();
+    for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
+        assert_eq!(hex(&status, set), NET_ADMIN, "{set}: {status}");
+    }
+    assert_eq!((field(&status, "NoNewPrivs"), field(&status, "Seccomp")), ("1".into(), "2".into()));
+    let environment = fs::read(format!("/proc/{runner}/environ")).unwrap();
+    assert_eq!(environment, b"", "{}", String::from_utf8_lossy(&environment));
+}
+
 fn assert_confined(running: &Running) {
+    assert_runner_is_confined(running.child.id());
     let process = format!("/proc/{}", running.child.id());
     let main = fs::read_to_string(format!("{process}/status")).unwrap();
     assert_eq!(hex(&main, "CapEff"), KEPT, "{main}");
@@ -124,4 +152,30 @@ fn with_ike_everything_works_with_what_is_left() {
     assert!(left.stop().success() && right.stop().success());
     assert_eq!(lab.left.says("nft", &["list", "tables"]), "");
     assert!(!lab.left.says("ip", &["rule"]).contains("50510"));
+}
+
+/// After a crash the guard stands and no process is left; then the next start and its end work as ever.
+#[test]
+fn the_runner_of_nft_ends_with_a_crash_and_the_guard_stays() {
+    let Some(lab) = Lab::build("the_runner_of_nft_ends_with_a_crash") else { return };
+    let guard = || lab.left.says("nft", &["list", "tables"]);
+    for _ in 0..2 {
+        let left = lab.left.protect(&xfrm(Side::Left));
+        let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+        left.crash();
+        let end = Instant::now() + Duration::from_secs(20);
+        while fs::exists(format!("/proc/{runner}")).unwrap() {
+            assert!(Instant::now() < end, "the runner outlives its parent");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(guard().contains("casemate"), "{}", guard());
+    }
+    // Neither a terminal nor a service manager ends it before its parent, which needs it to take the guard away.
+    let left = lab.left.protect(&xfrm(Side::Left));
+    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        lab.left.says("kill", &[signal, &runner.to_string()]);
+    }
+    assert!(left.stop().success());
+    assert_eq!(guard(), "");
 }

@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{Datapath, Direction, SaId};
+use casemate_datapath::{Datapath, Direction, SaId, SaStatus};
 use casemate_ike::config::{Child, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
@@ -372,6 +372,13 @@ impl Endpoint {
     /// The next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
+    }
+
+    /// The SA that a notice is about, if it is one of the data path's that names one and is still there.
+    pub fn sa_of(&self, notice: &Notice) -> Option<SaStatus> {
+        use casemate_datapath::Event::{HardLifetime, SoftLifetime};
+        let Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) = notice else { return None };
+        self.datapath().sas().find(|sa| sa.id == *id)
     }
 
     /// The data path's SAs of a Child SA: inbound, and outbound if that is in use.

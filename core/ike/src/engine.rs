@@ -260,9 +260,10 @@ impl Ike {
     ) -> bool {
         let Some((sa, before)) = self.sas.take(id) else { return false };
         let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
+        let half_open = before.is_half_open();
         if let Some((sa, why)) = self.sas.put_back(sa, before) {
             let (ike, connection) = (sa.head.id, sa.head.connection.clone());
-            self.shared.events.push_back(Event::IkeDown { ike, connection, why });
+            self.shared.events.push_back(Event::IkeDown { ike, connection, why, half_open });
         }
         true
     }

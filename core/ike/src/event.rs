@@ -166,6 +166,8 @@ pub enum Event {
         connection: Arc<Connection>,
         /// Why.
         why: Down,
+        /// Whether the peer began it and was never authenticated. Any host can cause such events.
+        half_open: bool,
     },
     /// A connection that was to be set up again was not begun.
     NotBegun {

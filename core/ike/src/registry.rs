@@ -38,6 +38,13 @@ pub(crate) struct Before {
     connected: Option<Words>,
 }
 
+impl Before {
+    /// Whether it was half-open and begun by the peer.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        self.half_open.is_some()
+    }
+}
+
 impl Registry {
     /// Without IKE SAs.
     pub(crate) fn new(keepalive: Duration) -> Self {

@@ -75,7 +75,7 @@ pub(crate) fn of_notice(notice: &Notice) -> String {
         Notice::Ike(Event::IkeUp { ike, connection, path, .. }) => {
             format!("IkeUp {ike} {} at {}", connection.name, path.remote)
         }
-        Notice::Ike(Event::IkeDown { ike, connection, why }) => {
+        Notice::Ike(Event::IkeDown { ike, connection, why, .. }) => {
             format!("IkeDown {ike} {}: {why}", connection.name)
         }
         Notice::Ike(Event::ChildFailed { child, why, .. }) => format!("ChildFailed {}: {why}", child.name),

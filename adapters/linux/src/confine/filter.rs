@@ -1,7 +1,8 @@
-//! The system calls that the process and `nft`, which it starts, may make (seccomp(2)). Every other one fails
-//! with EPERM.
+//! The system calls that an instance may make, and those of the process that starts `nft` for it (seccomp(2)).
+//! Every other one fails with EPERM.
 //!
-//! The list was taken from runs of the test suite under strace, and from what glibc calls for the same work
+//! An instance starts threads and no processes. The flags of clone3(2) lie in memory, where a filter does not
+//! look, so that call fails with ENOSYS and the C library uses clone(2). The lists were taken from runs of the test suite under strace, and from what glibc calls for the same work
 //! on other versions and processors. What is not in it and matters: ptrace, process_vm_readv and
 //! process_vm_writev, bpf, perf_event_open, io_uring, keyctl, mount and everything about namespaces, kernel
 //! modules, kexec, userfaultfd, setuid and its like, chmod and chown of what exists elsewhere.
@@ -93,7 +94,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_setsockopt,
 ];
 
-/// Memory, threads, signals, and the start and end of `nft`.
+/// Memory, threads and signals.
 const PROCESS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -102,16 +103,9 @@ const PROCESS: &[c_long] = &[
     libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_membarrier,
-    libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_send_signal,
-    libc::SYS_kill,
     libc::SYS_tgkill,
     libc::SYS_futex,
     libc::SYS_set_robust_list,
@@ -140,6 +134,17 @@ const PROCESS: &[c_long] = &[
     libc::SYS_sysinfo,
 ];
 
+/// The start and the end of `nft`.
+const PROGRAMS: &[c_long] = &[
+    libc::SYS_clone,
+    libc::SYS_execve,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kill,
+];
+
 /// Calls that newer processors do not have any more.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] = &[
@@ -157,41 +162,98 @@ const OLD: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_select,
     libc::SYS_epoll_wait,
-    libc::SYS_vfork,
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[c_long] = &[];
 
-/// Families of sockets.
-const FAMILIES: [i32; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
+/// One more of them, for the start of `nft`.
+#[cfg(target_arch = "x86_64")]
+const OLD_PROGRAMS: &[c_long] = &[libc::SYS_vfork];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_PROGRAMS: &[c_long] = &[];
 
-/// Installs the filter in all threads of the process. Returns whether the kernel has seccomp; without it
-/// nothing changes.
-pub(super) fn install() -> Result<bool, Error> {
-    let failed = |error: io::Error| Error::new("seccomp filter", error);
-    let Some(program) = program().map_err(failed)? else { return Ok(false) };
-    match sys::install_filter(&program) {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(false),
-        Err(error) => Err(failed(error)),
+/// The program that a filter is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// `casemate run`.
+    Instance,
+    /// The process that starts `nft`, and `nft`.
+    Nft,
+}
+
+impl Program {
+    /// Installs the filters in all threads of the process. Returns whether the kernel has seccomp; without it
+    /// nothing changes.
+    pub(super) fn install(self) -> Result<bool, Error> {
+        let failed = |error: io::Error| Error::new("seccomp filter", error);
+        let filters = self.filters().map_err(failed)?;
+        for filter in &filters {
+            match sys::install_filter(filter) {
+                Ok(()) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(!filters.is_empty())
+    }
+
+    /// The filters, in the order in which they are installed; none on a processor that the compiler of filters
+    /// does not know.
+    fn filters(self) -> io::Result<Vec<BpfProgram>> {
+        let Ok(arch) = std::env::consts::ARCH.try_into() else { return Ok(Vec::new()) };
+        let refusal = SeccompAction::Errno(libc::EPERM as u32);
+        let allowed = compile(SeccompFilter::new(self.rules()?, refusal, SeccompAction::Allow, arch))?;
+        if self == Self::Nft {
+            return Ok(vec![allowed]);
+        }
+        // Of the answers of several filters, an error counts.
+        let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+        let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        Ok(vec![compile(SeccompFilter::new(rules, SeccompAction::Allow, missing, arch))?, allowed])
+    }
+
+    /// The calls that are allowed, whatever their arguments or with such as the rules say.
+    fn rules(self) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+            self.calls().into_iter().map(|call| (call, Vec::new())).collect();
+        let rule = |length, operator, value: u64| {
+            let condition = SeccompCondition::new(0, length, operator, value).map_err(io::Error::other)?;
+            SeccompRule::new(vec![condition]).map_err(io::Error::other)
+        };
+        let family = |family: &i32| rule(SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *family as u64);
+        let families = self.families().iter().map(family).collect::<Result<_, _>>()?;
+        rules.insert(libc::SYS_socket, families);
+        if self == Self::Instance {
+            let thread = libc::CLONE_THREAD as u64;
+            let is_thread = rule(SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
+            rules.insert(libc::SYS_clone, vec![is_thread]);
+        }
+        Ok(rules)
+    }
+
+    fn calls(self) -> Vec<c_long> {
+        let both = [FILES, WAITING, SOCKETS, PROCESS, OLD].concat();
+        match self {
+            Self::Instance => both,
+            Self::Nft => [&both[..], PROGRAMS, OLD_PROGRAMS].concat(),
+        }
+    }
+
+    /// Families of sockets.
+    const fn families(self) -> &'static [i32] {
+        match self {
+            Self::Instance => {
+                &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET]
+            }
+            Self::Nft => &[libc::AF_UNIX, libc::AF_NETLINK],
+        }
     }
 }
 
-/// The filter; `None` on a processor that the compiler of filters does not know.
-fn program() -> io::Result<Option<BpfProgram>> {
-    let Ok(arch) = std::env::consts::ARCH.try_into() else { return Ok(None) };
-    let plain = [FILES, WAITING, SOCKETS, PROCESS, OLD].concat();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        plain.into_iter().map(|call| (call, Vec::new())).collect();
-    let family = |family: i32| {
-        let is_it = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64)?;
-        SeccompRule::new(vec![is_it])
-    };
-    let families: Result<Vec<_>, _> = FAMILIES.into_iter().map(family).collect();
-    rules.insert(libc::SYS_socket, families.map_err(io::Error::other)?);
-    let refusal = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, refusal, SeccompAction::Allow, arch).map_err(io::Error::other)?;
-    BpfProgram::try_from(filter).map(Some).map_err(io::Error::other)
+fn compile(filter: Result<SeccompFilter, seccompiler::BackendError>) -> io::Result<BpfProgram> {
+    filter.and_then(BpfProgram::try_from).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -200,16 +262,20 @@ mod tests {
 
     #[test]
     fn the_list_compiles_and_names_nothing_twice() {
-        assert!(program().unwrap().is_none_or(|program| program.len() < 4_096), "BPF_MAXINSNS");
-        let mut calls = [FILES, WAITING, SOCKETS, PROCESS, OLD].concat();
-        let count = calls.len();
-        calls.sort_unstable();
-        calls.dedup();
-        assert_eq!(calls.len(), count);
-        for dangerous in
-            [libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_mount, libc::SYS_setns, libc::SYS_init_module]
-        {
-            assert!(!calls.contains(&dangerous));
+        for program in [Program::Instance, Program::Nft] {
+            let filters = program.filters().unwrap();
+            assert!(filters.iter().all(|filter| filter.len() < 4_096), "BPF_MAXINSNS");
+            let mut calls = program.calls();
+            let count = calls.len();
+            calls.sort_unstable();
+            calls.dedup();
+            assert_eq!(calls.len(), count);
+            let never =
+                [libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_mount, libc::SYS_setns, libc::SYS_init_module];
+            assert!(!never.iter().any(|call| calls.contains(call)), "{program:?}");
+            let starts = [libc::SYS_execve, libc::SYS_execveat, libc::SYS_clone, libc::SYS_kill];
+            let allowed = starts.iter().filter(|call| calls.contains(call)).count();
+            assert_eq!(allowed, if program == Program::Nft { 3 } else { 0 }, "{program:?}");
         }
     }
 }

@@ -140,6 +140,11 @@ impl Ledger {
         None
     }
 
+    /// Whether the thread that writes has ended before the run: no more numbers will be released.
+    pub fn has_ended(&self) -> bool {
+        self.writer.is_none()
+    }
+
     fn look(&mut self, datapath: &mut Datapath) {
         self.since_look = 0;
         let mut blocks = Vec::new();
@@ -151,8 +156,11 @@ impl Ledger {
             }
         }
         if let Some(writer) = self.writer.as_ref().filter(|_| !blocks.is_empty()) {
-            // Nothing is being written, so there is room for a request.
+            // Nothing is being written, so there is room for a request, unless the thread has ended.
             self.is_writing = writer.requests.try_send(blocks).is_ok();
+            if !self.is_writing {
+                self.writer = None;
+            }
         }
     }
 

@@ -3,11 +3,12 @@
 use super::common::Common;
 use super::front::Front;
 use super::told::Told;
-use super::{Attendant, Home};
+use super::{Attendant, Home, Trouble};
 use crate::ike::Letter;
 use crate::setup::Live;
 use crate::{Error, ike};
 use casemate::{Endpoint, Notice};
+use casemate_datapath::SaStatus;
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol};
 use std::sync::MutexGuard;
@@ -40,7 +41,7 @@ impl Front {
         letters: Vec<Letter>,
         common: &Common,
         attendant: &mut dyn Attendant,
-    ) {
+    ) -> Result<(), Error> {
         let now = self.batch.now;
         let (sealed, unreserved) = common.notes.take_tally();
         let mut home = common.home();
@@ -52,19 +53,23 @@ impl Front {
         let kept = self.ledger.as_mut().and_then(|ledger| ledger.keep(datapath, sealed, unreserved));
         self.gather(home, common, attendant);
         if let Err(error) = self.hold(common) {
-            attendant.trouble(error.to_string());
+            attendant.trouble(Trouble::Policies, error.to_string());
         }
         if let Some(Err(error)) = kept {
-            attendant.trouble(format!("counters could not be written down: {error}"));
+            attendant.trouble(Trouble::Counters, format!("counters could not be written down: {error}"));
         }
         self.follow(common, attendant);
         if let Some(trouble) = common.notes.take_trouble() {
-            attendant.sending_failed(trouble);
+            attendant.trouble(Trouble::Sending, trouble);
         }
         if now.since(self.last_tick) >= TICK {
             self.last_tick = now;
             self.tick(common, now);
-            self.raw.review(now).into_iter().for_each(|what| attendant.trouble(what));
+            self.raw.review(now).into_iter().for_each(|what| attendant.trouble(Trouble::Link, what));
+        }
+        match &self.ledger {
+            Some(ledger) if ledger.has_ended() => Err(Error::other("counters", "their thread has ended")),
+            _ => Ok(()),
         }
     }
 
@@ -80,8 +85,7 @@ impl Front {
     /// Takes what the endpoint has for the system, for peers and for the attendant.
     fn gather(&mut self, mut home: MutexGuard<'_, Home>, common: &Common, attendant: &mut dyn Attendant) {
         let fresh: Vec<Notice> = std::iter::from_fn(|| home.endpoint.next_notice()).collect();
-        let at_once = fresh.iter().filter(|notice| !Told::must_wait(notice));
-        at_once.for_each(|notice| attendant.notice(&home.endpoint, notice));
+        let about: Vec<Option<SaStatus>> = fresh.iter().map(|notice| home.endpoint.sa_of(notice)).collect();
         while let Some(transmit) = home.endpoint.next_transmit() {
             // Peers repeat what is not answered, and so do we.
             if self.outbox.len() < MAX_OUTBOX {
@@ -90,9 +94,13 @@ impl Front {
         }
         let connections = self.live.holds_any().then(|| home.endpoint.ike().connections().to_vec());
         drop(home);
-        for notice in fresh.into_iter().filter(Told::must_wait) {
-            heed(&mut self.live, &notice, common, attendant);
-            self.told.push(notice);
+        for (notice, sa) in fresh.into_iter().zip(about) {
+            if Told::must_wait(&notice) {
+                heed(&mut self.live, &notice, common, attendant);
+                self.told.push(notice);
+            } else {
+                attendant.notice(&notice, sa.as_ref());
+            }
         }
         if let Some(connections) = connections {
             self.live.hold_for(&connections);
@@ -109,22 +117,21 @@ impl Front {
     /// Has the system follow, and tells those who wait for that.
     fn follow(&mut self, common: &Common, attendant: &mut dyn Attendant) {
         let follows = self.live.follow(&mut |error| {
-            attendant.trouble(format!("the system does not follow the policies: {error}"))
+            let what = format!("the system does not follow the policies: {error}");
+            attendant.trouble(Trouble::Policies, what)
         });
         if !follows {
             return;
         }
         common.home().endpoint.datapath_mut().set_hosts(self.live.addresses());
         let outbox = std::mem::take(&mut self.outbox);
-        self.send_letters(outbox, common, &mut |what| attendant.sending_failed(what));
+        self.send_letters(outbox, common, &mut |what| attendant.trouble(Trouble::Sending, what));
         let (told, lost) = self.told.take();
-        if !told.is_empty() {
-            // Whoever is told that something stands may use it at once.
-            let home = common.home();
-            told.iter().for_each(|notice| attendant.notice(&home.endpoint, notice));
-        }
+        // Whoever is told that something stands may use it at once.
+        told.iter().for_each(|notice| attendant.notice(notice, None));
         if lost > 0 {
-            attendant.trouble(format!("{lost} notices were dropped while the system did not follow"));
+            let what = format!("{lost} notices were dropped while the system did not follow");
+            attendant.trouble(Trouble::Policies, what);
         }
         attendant.settled();
     }
@@ -185,7 +192,7 @@ fn heed(live: &mut Live, notice: &Notice, common: &Common, attendant: &mut dyn A
                 }
             }
             if let Err(error) = live.note_event(event) {
-                attendant.trouble(error.to_string());
+                attendant.trouble(Trouble::Policies, error.to_string());
             }
         }
         Notice::Datapath(_) | Notice::NotHeld { .. } | Notice::NotInstalled { .. } => {}

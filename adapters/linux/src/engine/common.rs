@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::iter::repeat_with;
 use std::mem;
 use std::net::IpAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -65,6 +66,14 @@ impl Common {
         }
     }
 
+    /// Does a helper's work. A panic ends the run as an error: the batch in hand is lost, and one thread less is left.
+    pub(super) fn watch_over(&self, work: impl FnOnce()) {
+        if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.notes.lost_a_thread.store(true, Ordering::Relaxed);
+            self.notes.bell.ring();
+        }
+    }
+
     /// Where packets are read.
     pub(super) fn intake(&self) -> MutexGuard<'_, Intake> {
         awake::until(|| self.intake.try_lock().ok())
@@ -74,6 +83,12 @@ impl Common {
     /// The data path and IKE.
     pub(super) fn home(&self) -> MutexGuard<'_, Home> {
         self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody has the endpoint locked.
+    #[cfg(test)]
+    pub(super) fn is_home_free(&self) -> bool {
+        self.home.try_lock().is_ok()
     }
 
     /// The same while nobody else is about.
@@ -114,6 +129,7 @@ pub(super) struct Notes {
     sealed: AtomicU64,
     unreserved: AtomicBool,
     trouble: Mutex<Option<String>>,
+    lost_a_thread: AtomicBool,
     /// IKE messages that came among other packets.
     letters: Mutex<Vec<Letter>>,
     /// Rings when there is something that cannot wait until packets wake the engine.
@@ -126,9 +142,15 @@ impl Notes {
             sealed: AtomicU64::new(0),
             unreserved: AtomicBool::new(false),
             trouble: Mutex::default(),
+            lost_a_thread: AtomicBool::new(false),
             letters: Mutex::default(),
             bell,
         }
+    }
+
+    /// Whether a helper has panicked.
+    pub(super) fn has_lost_a_thread(&self) -> bool {
+        self.lost_a_thread.load(Ordering::Relaxed)
     }
 
     /// Packets were sealed.

@@ -7,7 +7,7 @@ use super::dummies::Dummies;
 use super::exit::Exit;
 use super::keepalive::Keepalives;
 use super::told::Told;
-use super::{Attendant, Home};
+use super::{Attendant, Home, HomeLock};
 use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::ike::IkePorts;
@@ -54,8 +54,11 @@ impl Front {
     ) -> Result<(), Error> {
         loop {
             let ready = self.wait(common, watch)?;
+            if common.notes.has_lost_a_thread() {
+                return Err(Error::other("a thread that moves packets", "it panicked"));
+            }
             let [signal, call, bell, addresses, ike, followed] = ready.own();
-            if signal && self.obey_signal(common, attendant) {
+            if signal && self.obey_signal(attendant) {
                 return Ok(());
             }
             if call {
@@ -63,7 +66,8 @@ impl Front {
                 let mut home = common.home();
                 home.queues = queues;
                 home.rejected_writes = common.tun.rejected();
-                attendant.attend(&mut home);
+                drop(home);
+                attendant.attend(&HomeLock(common))?;
             }
             if bell {
                 common.notes.bell.silence();
@@ -83,16 +87,16 @@ impl Front {
             }
             self.send_dummies(common);
             if ready.own().contains(&true) || !letters.is_empty() || !self.is_at_rest(common) {
-                self.look_after(letters, common, attendant);
+                self.look_after(letters, common, attendant)?;
             }
         }
     }
 
     /// Whether it is the end.
-    fn obey_signal(&mut self, common: &Common, attendant: &mut dyn Attendant) -> bool {
+    fn obey_signal(&mut self, attendant: &mut dyn Attendant) -> bool {
         match self.signals.take() {
             None => false,
-            Some(Signal::Hangup) => !attendant.reload(&mut common.home()),
+            Some(Signal::Hangup) => !attendant.reload(),
             Some(Signal::End) => true,
         }
     }

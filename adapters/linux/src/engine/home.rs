@@ -1,5 +1,6 @@
 //! The endpoint with everything that its calls need.
 
+use super::common::Common;
 use crate::clock::Clock;
 use crate::ike::MarkedRoutes;
 use crate::rng::SystemRng;
@@ -7,8 +8,19 @@ use casemate::{Endpoint, Means};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::Credentials;
 use casemate_sched::{Counters, PerClass};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The way to the endpoint of a running engine.
+pub struct HomeLock<'e>(pub(super) &'e Common);
+
+impl HomeLock<'_> {
+    /// Locks the endpoint. Packets wait until it is released: nothing that waits for a file, a socket or a process may be done
+    /// meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Home> {
+        self.0.home()
+    }
+}
 
 /// The endpoint and its means.
 pub struct Home {

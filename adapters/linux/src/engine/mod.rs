@@ -20,6 +20,8 @@
 //! So one SA is served by all threads, and its packets keep their order. One of the threads is the engine's own,
 //! the front: it waits for packets while there are none, and does all that is not packets (front.rs, wait.rs, chores.rs).
 
+#[cfg(test)]
+mod attended;
 mod awake;
 mod batch;
 mod chores;
@@ -63,11 +65,11 @@ pub use dummies::DummyTraffic;
 use entry::Entry;
 use exit::Exit;
 use front::Front;
-pub use home::Home;
+pub use home::{Home, HomeLock};
 use intake::Intake;
 use keepalive::Keepalives;
 use pace::Pace;
-pub use parts::{Attendant, Parts};
+pub use parts::{Attendant, Parts, Trouble};
 pub use source::Scheduling;
 use source::Source;
 use std::sync::Arc;
@@ -170,7 +172,7 @@ impl Engine {
             let _end = EndOfWork(common);
             for _ in 0..*helpers {
                 let helper = thread::Builder::new().name("helper".into());
-                let started = helper.spawn_scoped(scope, || common.help(&watch));
+                let started = helper.spawn_scoped(scope, || common.watch_over(|| common.help(&watch)));
                 started.map_err(|error| Error::new("thread", error))?;
             }
             front.run(common, &watch, attendant)

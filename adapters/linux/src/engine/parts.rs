@@ -1,6 +1,7 @@
 //! What an engine is made from, and who looks after it.
 
-use super::{DummyTraffic, Home, Scheduling};
+use super::{DummyTraffic, HomeLock, Scheduling};
+use crate::Error;
 use crate::clock::Clock;
 use crate::counters::Ledger;
 use crate::rng::SystemRng;
@@ -9,29 +10,54 @@ use crate::signal::Signals;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::Provider;
-use casemate_datapath::SaId;
+use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::Credentials;
 use casemate_sa::{Limits, SaParams};
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Whoever looks after a running engine.
+/// Whoever looks after a running engine. The endpoint is not locked during any of these calls.
 pub trait Attendant {
     /// Readable when the attendant wants to be called.
     fn wake(&self) -> BorrowedFd<'_>;
-    /// Called then. Packets wait meanwhile.
-    fn attend(&mut self, home: &mut Home);
+    /// Called then. An error ends the run.
+    fn attend(&mut self, home: &HomeLock<'_>) -> Result<(), Error>;
     /// SIGHUP has come; `false` if that is to end the program.
-    fn reload(&mut self, home: &mut Home) -> bool;
+    fn reload(&mut self) -> bool;
     /// The system follows what was done in the calls before: routes and filter stand. Called at least once a second.
     fn settled(&mut self);
-    /// Something that the endpoint reports.
-    fn notice(&mut self, endpoint: &Endpoint, notice: &Notice);
-    /// Something that went wrong with the system, in words.
-    fn trouble(&mut self, what: String);
-    /// A packet or an IKE message that the system did not send, in words. A stranger can cause this for every packet.
-    fn sending_failed(&mut self, what: String);
+    /// Something that the endpoint reports, in the order in which it happened; and the SA that it is about, if it is one of the
+    /// data path's.
+    fn notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);
+    /// The operating system refused something; `what` says it in words. Packets from the network can cause
+    /// any number of these calls.
+    fn trouble(&mut self, kind: Trouble, what: String);
+}
+
+/// What the operating system refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// To send a packet or an IKE message.
+    Sending,
+    /// To take packets for a destination as fast as they come.
+    Link,
+    /// To write the counter file.
+    Counters,
+    /// To change routes, addresses or the packet filter as policies and peers ask.
+    Policies,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sending => "sending failed",
+            Self::Link => "full links",
+            Self::Counters => "counters not written",
+            Self::Policies => "policies not followed",
+        })
+    }
 }
 
 /// What an engine is made from.

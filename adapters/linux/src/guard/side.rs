@@ -1,21 +1,34 @@
 //! The policies of one direction as layers of chains and sets.
 
-use super::Update;
+use super::Difference;
 use super::shape::{Key, Shape, for_fragments, is_exact, is_shown_by_fragments, matching};
 use crate::rank::Rank;
 use casemate_sa::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Elements that come into one set and leave it, as the kernel has them.
+/// Elements that come into one set and leave it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SetChange {
     /// Name of the set.
     pub(crate) set: String,
+    /// The shape of its elements.
+    pub(crate) shape: Shape,
     /// They come.
-    pub(crate) add: Vec<Vec<u8>>,
+    pub(crate) add: Vec<Key>,
     /// They go.
-    pub(crate) remove: Vec<Vec<u8>>,
+    pub(crate) remove: Vec<Key>,
+}
+
+impl SetChange {
+    /// Writes the change as commands for `nft -f -`.
+    pub(super) fn write(&self, table: &str, script: &mut String) {
+        for (command, keys) in [("add", &self.add), ("delete", &self.remove)] {
+            if !keys.is_empty() {
+                let _ = writeln!(script, "{command} element inet {table} {} {{ {} }}", self.set, list(keys));
+            }
+        }
+    }
 }
 
 /// The policies of one direction.
@@ -120,11 +133,11 @@ impl Side {
     }
 
     /// What the kernel lacks, and what it has too much. It counts as done.
-    pub(super) fn update(&mut self, table: &str, update: &mut Update) {
+    pub(super) fn update(&mut self, table: &str, difference: &mut Difference) {
         for at in std::mem::take(&mut self.touched) {
             let prefix = format!("{}{at}", self.name);
             if let Some(layer) = self.layers.get_mut(&at) {
-                layer.update(table, &prefix, update);
+                layer.update(table, &prefix, difference);
             }
         }
     }
@@ -194,15 +207,15 @@ impl Layer {
         }
     }
 
-    fn update(&mut self, table: &str, prefix: &str, update: &mut Update) {
+    fn update(&mut self, table: &str, prefix: &str, difference: &mut Difference) {
         let standing = std::mem::replace(&mut self.standing, self.sets.keys().copied().collect());
         if std::mem::take(&mut self.reshaped) {
-            self.reshape(&standing, table, prefix, &mut update.script);
+            self.reshape(&standing, table, prefix, &mut difference.script);
         }
         for (set, key) in std::mem::take(&mut self.differing) {
             // A new set has come with its elements, and one that is gone has taken its own along.
             if let Some(elements) = self.sets.get(&set).filter(|_| standing.contains(&set)) {
-                update.element(set.name(prefix), key.bytes(&set.shape), elements.contains_key(&key));
+                difference.element(set.name(prefix), (set.shape, key), elements.contains_key(&key));
             }
         }
     }
@@ -280,8 +293,13 @@ impl SetId {
 
 /// What stands behind the name of a set.
 fn body(shape: &Shape, elements: &BTreeMap<Key, u32>) -> String {
-    let elements: Vec<String> = elements.keys().map(ToString::to_string).collect();
-    format!("{{ type {}; elements = {{ {} }} }}", shape.set_type(), elements.join(", "))
+    format!("{{ type {}; elements = {{ {} }} }}", shape.set_type(), list(elements.keys()))
+}
+
+/// Elements as nft lists them.
+fn list<'k>(keys: impl IntoIterator<Item = &'k Key>) -> String {
+    let keys: Vec<String> = keys.into_iter().map(ToString::to_string).collect();
+    keys.join(", ")
 }
 
 /// Whether it is the first of its kind.

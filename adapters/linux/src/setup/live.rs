@@ -10,7 +10,7 @@ use super::peers::Peers;
 use super::scheme::Scheme;
 use super::{Change, Plan, is_there, loosening, set_parameter};
 use crate::Error;
-use crate::guard::Update;
+use crate::guard::{SetChange, Update};
 use crate::journal::{Journal, Undo, gone};
 use crate::netfilter::Netfilter;
 use crate::netlink::{AddressWatch, Netlink};
@@ -64,10 +64,9 @@ pub struct Live {
     known: Vec<Arc<Connection>>,
 }
 
-/// A script for `nft`, and what comes behind it.
+/// A script that `nft` works at.
 struct Work {
     job: Job,
-    update: Update,
     /// The script makes all of the filter.
     anew: bool,
 }
@@ -260,8 +259,7 @@ impl Live {
                     self.work = Some(work);
                     return Ok(false);
                 };
-                let done = result.and_then(|()| self.change_elements(&work.update));
-                if let Err(error) = done {
+                if let Err(error) = result {
                     self.scheme.guard.distrust();
                     if work.anew {
                         return Err(error);
@@ -275,22 +273,21 @@ impl Live {
             self.pause = None;
             let anew = self.scheme.guard.is_other();
             self.scheme.write_promises(&mut self.journal)?;
-            let mut update = self.scheme.guard_update();
-            if update.script.is_empty() {
-                match self.change_elements(&update) {
+            match self.scheme.guard_update() {
+                Update::Elements(changes) => match self.change_elements(&changes) {
                     Ok(()) => return Ok(true),
                     Err(_) => self.scheme.guard.distrust(),
+                },
+                Update::Script(script) => {
+                    let job = Job::start(self.journal.nft(), script, self.bell.clone());
+                    self.work = Some(Work { job, anew });
                 }
-            } else {
-                let script = std::mem::take(&mut update.script);
-                let job = Job::start(script, self.bell.clone());
-                self.work = Some(Work { job, update, anew });
             }
         }
     }
 
-    fn change_elements(&mut self, update: &Update) -> Result<(), Error> {
-        if update.elements.is_empty() {
+    fn change_elements(&mut self, changes: &[SetChange]) -> Result<(), Error> {
+        if changes.is_empty() {
             return Ok(());
         }
         let table = self.scheme.guard.table();
@@ -298,7 +295,7 @@ impl Live {
             return Err(Error::other("nftables", "the kernel has none"));
         };
         netfilter
-            .change(&table, &update.elements)
+            .change(&table, changes)
             .map_err(|error| Error::new(format!("elements of nftables table {table}"), error))
     }
 

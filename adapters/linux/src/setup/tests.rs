@@ -118,13 +118,14 @@ fn of_policies_for_one_destination_the_first_says_how() {
 fn every_change_is_shown_as_a_command() {
     let show = |change: Change| change.to_string();
     assert_eq!(
-        show(Change::Tun { name: "tun5".into(), mtu: 1400, has_queues: false }),
-        "ip tuntap add dev tun5 mode tun\nip link set dev tun5 mtu 1400 up"
+        show(Change::Tun { name: "tun5".into(), has_queues: false }),
+        "ip tuntap add dev tun5 mode tun"
     );
-    assert!(
-        show(Change::Tun { name: "tun5".into(), mtu: 1400, has_queues: true })
-            .starts_with("ip tuntap add dev tun5 mode tun multi_queue\n")
+    assert_eq!(
+        show(Change::Tun { name: "tun5".into(), has_queues: true }),
+        "ip tuntap add dev tun5 mode tun multi_queue"
     );
+    assert_eq!(show(Change::Up { name: "tun5".into(), mtu: 1400 }), "ip link set dev tun5 mtu 1400 up");
     assert_eq!(
         show(Change::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
         "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
@@ -142,7 +143,9 @@ fn rules_come_last_and_only_for_versions_that_are_led_in() {
     let Ok(mut netlink) = Netlink::open() else { return };
     let plan = Plan::new(&wanted(&policies), &mut netlink).unwrap();
     let kinds: Vec<_> = plan.changes().iter().map(std::mem::discriminant).collect();
-    assert!(matches!(plan.changes().first(), Some(Change::Guard { .. })), "before traffic is led anywhere");
+    let [Change::Tun { .. }, Change::Guard { .. }, Change::Up { .. }, ..] = plan.changes() else {
+        panic!("the guard comes before traffic is led anywhere: {plan}");
+    };
     assert!(matches!(plan.changes().last(), Some(Change::Rule(Rule { v4: true, .. }))));
     assert_eq!(kinds.iter().filter(|kind| Some(*kind) == kinds.last()).count(), 1);
 }
@@ -159,9 +162,9 @@ fn where_queues_for_classes_are_not_to_be_had_there_is_one_and_a_warning() {
     let classifier = Classifier::new(rules, DscpTable::FLAT);
     let make = |classifier| {
         let mut netlink = Netlink::open().unwrap();
-        let plan = Plan::new(&Wanted { classifier, ..wanted(&[]) }, &mut netlink).unwrap();
         let mut warnings = Vec::new();
-        let tun = plan.make_tun("tun5", 1_400, &mut netlink, &mut |warning| warnings.push(warning)).unwrap();
+        let tun =
+            Tun::claim("tun5", classifier, &mut netlink, &mut |warning| warnings.push(warning)).unwrap();
         (tun.queues().count(), warnings)
     };
     assert_eq!(netns.run(|| make(None)).unwrap(), (1, vec![]));

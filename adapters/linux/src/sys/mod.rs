@@ -26,6 +26,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
+/// From `asm-generic/socket.h`: the crate `libc` has it for some processors only.
+const SO_NETNS_COOKIE: c_int = 71;
+
 /// Turns the C way of saying "failed" into an error.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -35,6 +38,15 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: the call takes no pointers and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Has the kernel kill this process when the thread that started it ends. To be called between fork and exec in a child of `parent`:
+/// it neither allocates nor locks.
+pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: this prctl takes a number and touches no memory of ours.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    // The parent may have ended just before.
+    if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 /// Waits until one of `fds` can be read, or `timeout` is over; `ready` says which. A signal ends the wait early.
@@ -97,6 +109,23 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
         )
     })?;
     Ok(who.uid)
+}
+
+/// The number of the network namespace that a socket was opened in, which the kernel does not use again (SO_NETNS_COOKIE).
+pub(crate) fn netns_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie: u64 = 0;
+    let mut len = mem::size_of::<u64>() as u32;
+    // SAFETY: the pointers are to one u64 and to its size, which the kernel does not exceed.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            ptr::from_mut(&mut cookie).cast(),
+            &mut len,
+        )
+    })?;
+    Ok(cookie)
 }
 
 /// Installs a seccomp filter in all threads of this process, which must have `no_new_privs`.
@@ -180,6 +209,17 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
         )
     })
     .map(drop)
+}
+
+/// Whether a process can be forked; the new one ends at once.
+#[cfg(test)]
+pub(crate) fn forks() -> io::Result<()> {
+    // SAFETY: the child does nothing but end, without any handler.
+    match check(unsafe { libc::fork() })? {
+        // SAFETY: the call takes a number and does not return.
+        0 => unsafe { libc::_exit(0) },
+        _ => Ok(()),
+    }
 }
 
 /// Sets an option that is a string of bytes.

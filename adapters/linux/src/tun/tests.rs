@@ -16,7 +16,8 @@ fn sorted(classifier: &Classifier) -> Option<(Netns, Tun)> {
     let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
     let open = || {
         let mut netlink = Netlink::open()?;
-        let tun = Tun::create_sorted("sorted", 1_400, classifier, &mut netlink)?;
+        let tun = Tun::create_sorted("sorted", classifier, &mut netlink)?;
+        tun.set_up(1_400, &mut netlink)?;
         netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, 1).into(), 24)?;
         netlink.add_address(tun.index(), "fd09::1".parse::<Ipv6Addr>().unwrap().into(), 64)?;
         Ok::<_, Error>(tun)
@@ -148,7 +149,8 @@ fn end(number: u8) -> Option<(Netns, Tun)> {
     let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
     let open = || {
         let mut netlink = Netlink::open()?;
-        let tun = Tun::create("end", 1_400, &mut netlink)?;
+        let tun = Tun::create("end", &mut netlink)?;
+        tun.set_up(1_400, &mut netlink)?;
         netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, number).into(), 24)?;
         netlink.add_address(
             tun.index(),

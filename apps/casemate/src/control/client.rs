@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How long an instance may take to answer what needs no peer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to read its configuration again, hosts that are looked up included.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// More than a hundred thousand SAs need.
 const MAX_ANSWER: u64 = 256 << 20;
 
@@ -49,7 +51,7 @@ pub fn rekey(args: &RekeyArgs) -> Result<(), Failure> {
 
 /// Runs `casemate reload`.
 pub fn reload() -> Result<(), Failure> {
-    command(&Request::Reload, PATIENCE)
+    command(&Request::Reload, RELOAD_PATIENCE)
 }
 
 /// The instance that runs IKE here. Commands are for one: with several it is not clear which.

@@ -155,7 +155,7 @@ impl Handshakes {
         let mut notices: Vec<Notice> = Vec::new();
         self.ike.serve(now, interface, device, sockets, |notice| notices.push(notice));
         for notice in &notices {
-            if let Some((_, line)) = lines::of(device.endpoint(), notice) {
+            if let Some((_, line)) = lines::of(notice, device.endpoint().sa_of(notice).as_ref()) {
                 println!("{line}");
             }
             if let Notice::Ike(event) = notice {

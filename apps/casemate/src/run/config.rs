@@ -3,13 +3,13 @@
 use super::control::Control;
 use super::steward::Steward;
 use super::tables::Tables;
-use super::{Place, blocked, failed, finish};
+use super::{Own, Place, blocked, failed, finish};
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
 use crate::status::Identity;
-use crate::swanctl::{Config, LoadError};
+use crate::swanctl::{Config, FilesAlone, Host, LoadError, ThisHost};
 use casemate::Endpoint;
 use casemate_crypto::Provider;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
@@ -69,9 +69,19 @@ impl Source {
         &self.providers
     }
 
-    /// Reads the file and everything that it names. Either all of it is right, or everything that is wrong is told.
+    /// Reads the file and everything that it names, and looks hosts up, which may take long. Either all of it is right, or
+    /// everything that is wrong is told.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
-        let config = Config::load(&self.path).map_err(|error| match error {
+        self.load_on(&ThisHost)
+    }
+
+    /// Whether everything can be read. No host is looked up.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.load_on(&FilesAlone).map(drop)
+    }
+
+    fn load_on(&self, host: &dyn Host) -> Result<Loaded, Failure> {
+        let config = Config::load_on(&self.path, host).map_err(|error| match error {
             LoadError::Read(..) => Failure::failed(error),
             LoadError::Wrong(..) => Failure::bad_input(error),
         })?;
@@ -92,15 +102,15 @@ impl Source {
 /// Runs the command.
 pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     let source = Source::new(args.config.as_ref())?;
-    // Everything is read once before anything is changed; it is read again when it is applied.
+    // Everything is read, and hosts are looked up, before anything is changed.
     let loaded = source.load()?;
     loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
     let signals = Signals::block().map_err(Failure::failed)?;
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
-    let mut place = Place::take(args, &mut netlink)?;
+    let mut place = Place::take(args, loaded.scheduling.as_ref(), &mut netlink)?;
     let numbers = place.numbers;
     let held = match &mut place.own {
-        Some((_, journal)) => journal.former_promises().map_err(|error| failed(journal, error))?,
+        Some(Own { journal, .. }) => journal.former_promises().map_err(|error| failed(journal, error))?,
         None => Vec::new(),
     };
     let natt_port = Settings::SERVER.natt_port;
@@ -116,7 +126,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         classifier: loaded.scheduling.as_ref().map(|scheduling| &scheduling.classifier),
     };
     let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
-    let Some((instance, journal)) = &mut place.own else {
+    let Some(Own { instance, journal, tun }) = &mut place.own else {
         print!("{plan}{}", summary(&loaded.connections));
         return Ok(());
     };
@@ -129,20 +139,17 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         Datapath::new(DatapathConfig { limits, seed: rng.secret_u64(), unmatched, link_mtu: LINK_MTU });
     let mut endpoint = Endpoint::new(datapath, Settings::SERVER);
     endpoint.tell_keys(tables.is_some());
-    let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
-    let applied = plan.apply(journal, &mut netlink, &mut warn);
-    let tun = applied.map_err(|error| failed(journal, error))?;
+    plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
     let control = Control::open(instance).map_err(blocked)?;
-    let Some((_, journal)) = place.own.take() else { return Ok(()) };
+    let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
     let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
-    let keyring = Arc::new(Keyring::empty());
     let parts = Parts {
         endpoint,
         clock,
         rng,
         providers: source.providers.clone(),
-        credentials: keyring.clone(),
+        credentials: Arc::new(Keyring::empty()),
         speaks_ike: true,
         limits,
         tun,
@@ -162,8 +169,8 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         args.tun,
         numbers.table
     );
-    let mut steward = Steward::new(control, identity).with_source(source, keyring, tables, loaded.scheduling);
-    steward.apply(engine.home()).map_err(blocked)?;
+    let mut steward = Steward::new(control, identity).with_source(source, tables, loaded.scheduling.clone());
+    steward.apply(loaded, engine.home()).map_err(blocked)?;
     engine.settle(&mut steward).map_err(blocked)?;
     super::confine()?;
     steward.check_source();

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,15 @@ enum Answer {
     End(u64),
 }
 
+/// Wakes the loop when it is dropped.
+pub(super) struct Bell(UnixStream);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        ring(&self.0);
+    }
+}
+
 /// Makes the other end readable. If no more fits, it is.
 fn ring(mut bell: &UnixStream) {
     let _ = bell.write(b"!");
@@ -77,6 +86,7 @@ fn ring(mut bell: &UnixStream) {
 /// The loop's end of the control socket.
 pub(super) struct Control {
     wake: UnixStream,
+    bell: UnixStream,
     requests: Receiver<(Request, Reply)>,
     path: PathBuf,
 }
@@ -91,10 +101,12 @@ impl Control {
         let (answered, answer_bell) = pair().map_err(failed)?;
         let (to_loop, requests) = channel();
         let (answers, from_loop) = channel();
+        let (end, bell_of_server) =
+            bell.try_clone().and_then(|end| Ok((Bell(end), bell.try_clone()?))).map_err(failed)?;
         let server = Server {
             listener,
             to_loop,
-            bell,
+            bell: bell_of_server,
             from_loop,
             answered,
             answers,
@@ -104,9 +116,15 @@ impl Control {
             paused_until: Instant::now(),
         };
         let thread = thread::Builder::new().name("control".into());
-        // It serves sockets that are open.
-        thread.spawn(move || confine::renounce().map(|()| server.run())).map_err(failed)?;
-        Ok(Self { wake, requests, path })
+        let work = move || {
+            // Rung when the server is gone, also after a panic.
+            let _end = end;
+            let server = server;
+            // It serves sockets that are open.
+            confine::renounce().map(|()| server.run())
+        };
+        thread.spawn(work).map_err(failed)?;
+        Ok(Self { wake, bell, requests, path })
     }
 
     /// Readable when a client wants something.
@@ -114,10 +132,24 @@ impl Control {
         self.wake.as_fd()
     }
 
-    /// What clients want.
-    pub(super) fn requests(&mut self) -> Vec<(Request, Reply)> {
+    /// Wakes the loop as a client does.
+    pub(super) fn bell(&self) -> io::Result<Bell> {
+        self.bell.try_clone().map(Bell)
+    }
+
+    /// What clients want. An error if the thread has ended, which only a fault in it can cause.
+    pub(super) fn requests(&mut self) -> Result<Vec<(Request, Reply)>, Error> {
         silence(&self.wake);
-        self.requests.try_iter().collect()
+        let mut requests = Vec::new();
+        loop {
+            match self.requests.try_recv() {
+                Ok(request) => requests.push(request),
+                Err(TryRecvError::Empty) => return Ok(requests),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::other(self.path.display().to_string(), "its thread has ended"));
+                }
+            }
+        }
     }
 }
 
@@ -268,4 +300,28 @@ pub(super) struct Ready {
     pub(super) readable: bool,
     pub(super) writable: bool,
     pub(super) gone: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_thread_wakes_the_loop_and_is_an_error() {
+        let ((wake, bell), (to_loop, requests)) = (pair().unwrap(), channel());
+        let end = Bell(bell.try_clone().unwrap());
+        let mut control = Control { wake, bell, requests, path: "socket".into() };
+        assert!(control.requests().unwrap().is_empty());
+        let fails = move || {
+            let _end = end;
+            let _to_loop: Sender<(Request, Reply)> = to_loop;
+            panic!("on purpose");
+        };
+        assert!(thread::spawn(fails).join().is_err());
+        let mut polled = [Polled::new(control.wake(), true, false)];
+        local::poll(&mut polled, Duration::ZERO).unwrap();
+        assert!(polled[0].readable);
+        let error = control.requests().err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("socket: its thread has ended"));
+    }
 }

@@ -1,17 +1,17 @@
 //! What happens, as lines of a log.
 
 pub use super::budget::Kind;
-use casemate::{Endpoint, Notice};
-use casemate_datapath::{Audit, Datapath, Event as DatapathEvent, SaId};
+use casemate::Notice;
+use casemate_datapath::{Audit, Event as DatapathEvent, SaId, SaStatus};
 use casemate_ike::{ChildUp, Event, Traffic};
 use std::fmt::Write as _;
 
-/// The line for a notice, with the budget that it belongs to; some are not worth one.
-pub fn of(endpoint: &Endpoint, notice: &Notice) -> Option<(Kind, String)> {
-    text(endpoint, notice).map(|line| (kind(notice), line))
+/// The line for a notice about this SA, with the budget that it belongs to; some are not worth one.
+pub fn of(notice: &Notice, sa: Option<&SaStatus>) -> Option<(Kind, String)> {
+    text(notice, sa).map(|line| (kind(notice), line))
 }
 
-/// What packets from the network can cause has a budget; the program's own events have none.
+/// The budget of a notice. Each notice is caused by packets, or by a peer.
 fn kind(notice: &Notice) -> Kind {
     match notice {
         Notice::Datapath(DatapathEvent::Audit(audit)) => Kind::Audit(audit.reason.name()),
@@ -19,17 +19,18 @@ fn kind(notice: &Notice) -> Kind {
         Notice::Ike(Event::Fault { fault, .. }) => Kind::Fault(fault.name()),
         // Someone on the way can change the source address of every message.
         Notice::Ike(Event::Moved { .. }) => Kind::Moved,
+        Notice::Ike(Event::IkeDown { half_open: true, .. }) => Kind::HalfOpen,
         Notice::Datapath(_)
         | Notice::Ike(_)
         | Notice::Policy(_)
         | Notice::NotHeld { .. }
-        | Notice::NotInstalled { .. } => Kind::Own,
+        | Notice::NotInstalled { .. } => Kind::Sa,
     }
 }
 
-fn text(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
+fn text(notice: &Notice, sa: Option<&SaStatus>) -> Option<String> {
     match notice {
-        Notice::Datapath(event) => Some(of_datapath(endpoint.datapath(), event)),
+        Notice::Datapath(event) => Some(of_datapath(event, sa)),
         Notice::Ike(event) => of_ike(event),
         Notice::Policy(_) => None,
         Notice::NotHeld { connection, child } => Some(format!(
@@ -42,14 +43,14 @@ fn text(endpoint: &Endpoint, notice: &Notice) -> Option<String> {
     }
 }
 
-fn of_datapath(datapath: &Datapath, event: &DatapathEvent) -> String {
+fn of_datapath(event: &DatapathEvent, sa: Option<&SaStatus>) -> String {
     match event {
         DatapathEvent::Audit(audit) => audit_line(audit),
         DatapathEvent::SoftLifetime(id) => {
-            format!("{}: the soft lifetime is reached, time for new keys", name(datapath, *id))
+            format!("{}: the soft lifetime is reached, time for new keys", name(sa, *id))
         }
         DatapathEvent::HardLifetime(id) => {
-            format!("{}: the hard lifetime is over, it passes no more packets", name(datapath, *id))
+            format!("{}: the hard lifetime is over, it passes no more packets", name(sa, *id))
         }
         DatapathEvent::Acquire { flow, .. } => {
             format!("no SA for packets from {} to {}, which a policy protects", flow.src(), flow.dst())
@@ -63,7 +64,7 @@ fn of_ike(event: &Event) -> Option<String> {
             format!("{}[{ike}]: established with {peer} at {}", connection.name, path.remote)
         }
         Event::IkeRekeyed { old, new } => format!("IKE SA [{old}] is replaced by [{new}]"),
-        Event::IkeDown { ike, connection, why } => format!("{}[{ike}]: ended: {why}", connection.name),
+        Event::IkeDown { ike, connection, why, .. } => format!("{}[{ike}]: ended: {why}", connection.name),
         Event::NotBegun { connection, error } => format!("{}: not begun: {error}", connection.name),
         Event::ChildUp(up) => child_up(up),
         Event::ChildActive(_) | Event::Keys(_) => return None,
@@ -125,8 +126,7 @@ fn audit_line(audit: &Audit) -> String {
     line
 }
 
-fn name(datapath: &Datapath, id: SaId) -> String {
-    let sa = datapath.sas().find(|sa| sa.id == id);
+fn name(sa: Option<&SaStatus>, id: SaId) -> String {
     sa.map_or_else(
         || id.to_string(),
         |sa| format!("SA {} > {} {} spi {}", sa.src, sa.dst, sa.protocol, sa.spi),

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// Lines that are kept of the program's own events, and as many of all others.
+/// Lines that are kept of the program's own events, of SAs, and of all other kinds.
 const KEPT: usize = 1_000;
 /// Longer lines are cut, in bytes.
 const MAX_LINE: usize = 2_048;
@@ -19,8 +19,8 @@ type Lines = VecDeque<(u64, String)>;
 
 /// The log of an instance.
 pub(super) struct Logbook {
-    /// The program's own events, and all others. A flood of the others does not push the former out.
-    kept: [Lines; 2],
+    /// The program's own events, those of SAs, and all others. No group pushes another one out.
+    kept: [Lines; 3],
     written: u64,
     listeners: Vec<Reply>,
     budgets: Budgets,
@@ -58,8 +58,12 @@ impl Logbook {
         let line = cut(&line);
         // If nobody reads standard error any more, the log still goes to clients.
         let _ = writeln!(std::io::stderr(), "casemate: {line}");
-        let [own, others] = &mut self.kept;
-        let kept = if kind == Kind::Own { own } else { others };
+        let [own, sas, others] = &mut self.kept;
+        let kept = match kind {
+            Kind::Own => own,
+            Kind::Sa => sas,
+            _ => others,
+        };
         if kept.len() >= KEPT {
             kept.pop_front();
         }
@@ -90,6 +94,7 @@ fn cut(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_linux::Trouble;
     use std::time::Duration;
 
     const NO_SA: Kind = Kind::Audit("no-sa");
@@ -129,6 +134,32 @@ mod tests {
         assert_eq!(written + left_out, 1_700);
     }
 
+    /// Everything but the program's own events can be caused by packets or by peers.
+    #[test]
+    fn every_kind_but_own_events_has_a_budget() {
+        let system = [Trouble::Sending, Trouble::Link, Trouble::Counters, Trouble::Policies];
+        let kinds = [
+            Kind::Sa,
+            Kind::HalfOpen,
+            NO_SA,
+            Kind::Fault("auth-mismatch"),
+            Kind::Acquire,
+            Kind::Moved,
+            Kind::Certificate,
+            Kind::SavedKeys,
+            Kind::Application,
+        ];
+        for kind in kinds.into_iter().chain(system.map(Kind::System)) {
+            let (mut log, start) = (Logbook::new(), Instant::now());
+            (0..5_000).for_each(|_| log.note_at(kind, "flood", start));
+            let written = lines(&log).len();
+            assert!((20..=1_000).contains(&written), "{kind}: {written}");
+            log.report_at(start + Duration::from_secs(11));
+            let report = format!("{kind}: {} more messages were left out", 5_000 - written);
+            assert!(lines(&log).contains(&&*report), "{kind}");
+        }
+    }
+
     #[test]
     fn memory_is_bounded_and_own_events_are_not_pushed_out() {
         let (mut log, start) = (Logbook::new(), Instant::now());
@@ -141,7 +172,10 @@ mod tests {
         for n in 0..KEPT {
             log.note_at(Kind::Own, &n.to_string(), start);
         }
-        assert_eq!(log.kept.each_ref().map(VecDeque::len), [KEPT, KEPT]);
+        for n in 0..KEPT as u64 + 10 {
+            log.note_at(Kind::Sa, "an SA", start + Duration::from_secs(n));
+        }
+        assert_eq!(log.kept.each_ref().map(VecDeque::len), [KEPT; 3]);
         log.note_at(Kind::Own, &"ä".repeat(MAX_LINE), start);
         assert_eq!(lines(&log).last().map(|line| line.len()), Some(MAX_LINE));
     }

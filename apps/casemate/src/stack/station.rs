@@ -78,7 +78,8 @@ impl Station {
                 let mut notices: Vec<Notice> = Vec::new();
                 ike.serve(now, interface, device, sockets, |notice| notices.push(notice));
                 let endpoint = device.endpoint();
-                let lines = notices.iter().filter_map(|notice| lines::of(endpoint, notice));
+                let lines =
+                    notices.iter().filter_map(|notice| lines::of(notice, endpoint.sa_of(notice).as_ref()));
                 lines.for_each(|(kind, line)| tell(kind, line));
             }
             // What nobody reads would stay.

@@ -26,7 +26,7 @@ mod tree;
 mod value;
 mod view;
 
-pub use files::{Host, ThisHost};
+pub use files::{FilesAlone, Host, ThisHost};
 pub use folder::Folders;
 pub use pool::Authority;
 pub use problem::{LoadError, Place, Problem};
@@ -75,8 +75,13 @@ const OUTERMOST: [&str; 5] = ["connections", "secrets", "pools", "authorities", 
 impl Config {
     /// Reads the file at `path`, what it includes, and what lies in the folders beside it.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
+        Self::load_on(path, &ThisHost)
+    }
+
+    /// The same for another machine.
+    pub fn load_on(path: &Path, host: &dyn Host) -> Result<Self, LoadError> {
         let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
-        Self::parse(path, &Zeroizing::new(text), &ThisHost).map_err(LoadError::Wrong)
+        Self::parse(path, &Zeroizing::new(text), host).map_err(LoadError::Wrong)
     }
 
     /// Reads the text of the file at `path`; else gives every error in it and in the files it includes.

@@ -26,9 +26,10 @@ impl Host {
         let open = || {
             let mut netlink = Netlink::open()?;
             let tun = match has_queues {
-                true => Tun::create_sorted("ordered", 1_400, &classifier, &mut netlink)?,
-                false => Tun::create("ordered", 1_400, &mut netlink)?,
+                true => Tun::create_sorted("ordered", &classifier, &mut netlink)?,
+                false => Tun::create("ordered", &mut netlink)?,
             };
+            tun.set_up(1_400, &mut netlink)?;
             netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, 1).into(), 24)?;
             Ok::<_, Error>(tun)
         };

@@ -2,6 +2,7 @@ use super::*;
 use crate::eventually::eventually;
 use crate::instance::Instance;
 use crate::netns::Netns;
+use crate::nft::Nft;
 use crate::promises::Promise;
 use crate::setup::Wanted;
 use casemate_datapath::Direction;
@@ -48,8 +49,9 @@ impl World {
             classifier: None,
         };
         let plan = Plan::new(&wanted, &mut netlink).unwrap();
-        let mut journal = Journal::open(&Instance::new(TUN).unwrap()).unwrap();
-        let tun = plan.apply(&mut journal, &mut netlink, &mut |warning| panic!("{warning}")).unwrap();
+        let tun = Tun::create(TUN, &mut netlink).unwrap();
+        let mut journal = Journal::open(&Instance::new(TUN).unwrap(), Nft::direct()).unwrap();
+        plan.apply(&mut journal, &tun, &mut netlink).unwrap();
         let live = Live::new(plan, &tun, journal, netlink).unwrap();
         Self { outbound, inbound, tun, live }
     }
@@ -317,6 +319,41 @@ fn two_that_overlap_or_are_equal_come_and_go_in_any_order() {
     }
 }
 
+/// The kernel counts transactions, so what it counts as one has no moment in between.
+#[test]
+fn whatever_changes_together_changes_in_one_transaction() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let mut netfilter = Netfilter::open().unwrap();
+            let mut world = World::empty();
+            let child = |n: u16| {
+                let [high, low] = n.to_be_bytes();
+                policy("10.9.0.0/16", &format!("10.{}.{low}.1/32", high.saturating_add(1)), protect(), 10)
+            };
+            let ids: Vec<PolicyId> = (0..3).map(|n| world.add(Direction::Outbound, child(n))).collect();
+            let mut settled_in = |world: &mut World, what: &str| {
+                let before = netfilter.generation();
+                world.live.settle().unwrap();
+                assert_eq!(netfilter.generation().wrapping_sub(before), 1, "{what}");
+            };
+            settled_in(&mut world, "a new shape");
+            world.remove(Direction::Outbound, ids[0]);
+            world.add(Direction::Outbound, child(9));
+            settled_in(&mut world, "elements");
+            world.remove(Direction::Outbound, ids[1]);
+            world.add(Direction::Outbound, policy("10.9.0.1/32", "10.1.1.1/32", protect(), 10));
+            world.add(Direction::Inbound, child(7));
+            settled_in(&mut world, "elements and a new shape");
+            (1_000..5_000).for_each(|n| _ = world.add(Direction::Outbound, child(n)));
+            settled_in(&mut world, "more elements than fit one message");
+            world.add(Direction::Outbound, policy("0.0.0.0/0", "10.77.0.0/16", Action::Bypass, 7));
+            settled_in(&mut world, "what passes");
+            world.end();
+        })
+        .unwrap();
+}
+
 #[test]
 fn a_filter_that_somebody_removed_is_put_up_again_with_the_next_change() {
     let Some([lived, fresh]) = namespaces() else { return };
@@ -364,8 +401,9 @@ fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
             assert_eq!(left.trim_end(), "throw 10.77.0.0/16 proto static");
             assert!(says("nft", &["list", "ruleset"]).contains("casemate_tun5"), "the filter stays");
             let instance = Instance::new(TUN).unwrap();
-            let mut journal =
-                eventually("the lock of the dead instance goes", || Journal::open(&instance).ok());
+            let mut journal = eventually("the lock of the dead instance goes", || {
+                Journal::open(&instance, Nft::direct()).ok()
+            });
             assert!(journal.is_adopted());
             assert_eq!(Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), NUMBERS);
             let inside = outbound.iter().filter(|(_, policy)| policy.action != Action::Bypass);
@@ -375,7 +413,7 @@ fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
             // Without the filter nothing is held: the kernel says that it is not there.
             let saved = says("nft", &["list", "table", "inet", "casemate_tun5"]);
             says("nft", &["delete", "table", "inet", "casemate_tun5"]);
-            let journal = Journal::open(&instance).unwrap();
+            let journal = Journal::open(&instance, Nft::direct()).unwrap();
             assert_eq!(journal.former_promises().unwrap(), []);
             drop(journal);
             let file = casemate_scratch::Scratch::new("saved-guard");
@@ -422,23 +460,33 @@ fn what_was_protected_is_held_until_an_sa_is_up_or_nobody_wants_it() {
 #[test]
 fn instances_that_start_together_get_numbers_of_their_own() {
     let Some([netns, _]) = namespaces() else { return };
-    let claim = |tun: &str| {
+    // Half of them keep their files elsewhere, as in a container or as another user.
+    let elsewhere = casemate_scratch::Scratch::new("elsewhere");
+    let claim = |tun: &str, elsewhere: Option<&std::path::Path>| {
         netns
             .run(|| {
-                let (instance, mut netlink) = (Instance::new(tun).unwrap(), Netlink::open().unwrap());
-                let mut journal = Journal::open(&instance).unwrap();
+                let mut netlink = Netlink::open().unwrap();
+                let instance =
+                    elsewhere.map_or_else(|| Instance::new(tun).unwrap(), |path| Instance::at(path, tun));
+                let mut journal = Journal::open(&instance, Nft::direct()).unwrap();
                 (Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), journal)
             })
             .unwrap()
     };
     let claims = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6).map(|n| scope.spawn(move || claim(&format!("tun{n}")))).collect();
+        let (claim, elsewhere) = (&claim, elsewhere.path());
+        let start =
+            move |n| scope.spawn(move || claim(&format!("tun{n}"), Some(elsewhere).filter(|_| n % 2 == 0)));
+        let threads: Vec<_> = (0..6).map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     let tables: BTreeSet<u32> = claims.iter().map(|(numbers, _)| numbers.table).collect();
     assert_eq!(tables.len(), claims.len(), "{claims:?}");
     // None has set anything up, so nothing is left.
+    let rules = || says("ip", &["rule"]).matches("fwmark").count();
+    assert_eq!(netns.run(rules).unwrap(), claims.len());
     netns.run(|| drop(claims)).unwrap();
+    assert_eq!(netns.run(rules).unwrap(), 0);
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! A process that only applies nftables scripts, so that the one with keys and sockets need not start programs.
+//!
+//! It is this program once more, started before the system calls of its parent are limited. It keeps CAP_NET_ADMIN
+//! and the system calls that `nft` needs, obeys no signal of a terminal or a service manager, because the end of
+//! its parent still needs it, and ends with its parent.
+//!
+//! | | bytes |
+//! |---|---|
+//! | request | length of the script (4, of this machine's order), script |
+//! | reply | 0 or, after an error, 1; length of the message (4), message |
+
+use super::program::{self, MESSAGE, TIME_LIMIT};
+use crate::signal::Signals;
+use crate::{Error, confine};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// The program that this process runs, also after its file was replaced.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+/// How long a reply may take: a script that hangs is ended before.
+const PATIENCE: Duration = TIME_LIMIT.saturating_add(Duration::from_secs(5));
+/// The longest script. A hundred thousand policies need less.
+const MAX_SCRIPT: u32 = 64 << 20;
+
+/// The parent's end.
+#[derive(Debug)]
+pub(super) struct Runner {
+    socket: UnixStream,
+    /// Nothing is understood any more, because one of the two has given up.
+    is_lost: bool,
+    child: Child,
+}
+
+impl Runner {
+    /// Starts the process with these arguments.
+    pub(super) fn start(arguments: &[&str]) -> Result<Self, Error> {
+        let failed = |error| Error::new("start of the process that runs nft", error);
+        let (socket, other) = UnixStream::pair().map_err(failed)?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut command = Command::new(THIS_PROGRAM);
+        command.args(arguments).env_clear().current_dir("/").stdout(Stdio::null());
+        let child = command.stdin(OwnedFd::from(other)).spawn().map_err(failed)?;
+        Ok(Self { socket, is_lost: false, child })
+    }
+
+    /// Has a script applied and waits for its end.
+    pub(super) fn run(&mut self, script: &str) -> Result<(), Error> {
+        if self.is_lost {
+            return Err(Error::other("the process that runs nft", "it has ended: restart this program"));
+        }
+        let reply = send(&mut self.socket, script).and_then(|()| receive_reply(&mut self.socket));
+        match reply {
+            Ok(done) => done,
+            Err(error) => {
+                self.is_lost = true;
+                Err(Error::new("the process that runs nft", error))
+            }
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It ends when it has done what it works at. A process that is confined may not wait for it, and need not:
+        // it is about to end itself.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.child.wait();
+    }
+}
+
+fn send(socket: &mut UnixStream, script: &str) -> io::Result<()> {
+    let len = u32::try_from(script.len()).ok().filter(|len| *len <= MAX_SCRIPT);
+    let len = len.ok_or_else(|| io::Error::other("the script is too long"))?;
+    socket.write_all(&len.to_ne_bytes())?;
+    socket.write_all(script.as_bytes())
+}
+
+fn receive_reply(socket: &mut UnixStream) -> io::Result<Result<(), Error>> {
+    let (mut status, mut len) = ([0; 1], [0; 4]);
+    socket.read_exact(&mut status)?;
+    socket.read_exact(&mut len)?;
+    let mut message = Vec::new();
+    socket.take(u32::from_ne_bytes(len).into()).read_to_end(&mut message)?;
+    Ok(if status == [0] { Ok(()) } else { Err(told(&String::from_utf8_lossy(&message))) })
+}
+
+/// An error of the other process.
+fn told(message: &str) -> Error {
+    Error::other("nft", message.strip_prefix("nft: ").unwrap_or(message))
+}
+
+/// What the process does: applies scripts that come through standard input, until its parent ends.
+pub fn serve() -> Result<(), Error> {
+    let failed = |error| Error::new("standard input, for scripts", error);
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let _signals = Signals::block()?;
+    confine::keep_for_nft()?;
+    while let Some(script) = receive(&mut socket).map_err(failed)? {
+        reply(&mut socket, program::run(&script)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The next script; `None` at the end.
+fn receive(socket: &mut UnixStream) -> io::Result<Option<String>> {
+    let mut len = [0; 4];
+    match socket.read_exact(&mut len) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let len = u32::from_ne_bytes(len);
+    if len > MAX_SCRIPT {
+        return Err(io::Error::other("the script is too long"));
+    }
+    let mut script = String::new();
+    let read = socket.take(len.into()).read_to_string(&mut script)?;
+    if read == len as usize { Ok(Some(script)) } else { Ok(None) }
+}
+
+fn reply(socket: &mut UnixStream, done: Result<(), Error>) -> io::Result<()> {
+    let message = done.err().map(|error| error.to_string());
+    let status = u8::from(message.is_some());
+    let message = message.unwrap_or_default().into_bytes();
+    let message = message.get(..MESSAGE as usize).unwrap_or(&message);
+    socket.write_all(&[status])?;
+    socket.write_all(&(message.len() as u32).to_ne_bytes())?;
+    socket.write_all(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netfilter::Netfilter;
+    use crate::netns::Netns;
+    use std::time::Instant;
+
+    /// Starts [`runs_as_runner`] in a process of its own.
+    fn start() -> Runner {
+        let test = "nft::runner::tests::runs_as_runner";
+        Runner::start(&["--ignored", "--exact", test, "--test-threads=1"]).unwrap()
+    }
+
+    #[test]
+    #[ignore = "other tests start it as a process of its own"]
+    fn runs_as_runner() {
+        // Without a socket as standard input it is over at once.
+        let _ = serve();
+    }
+
+    #[test]
+    fn scripts_are_applied_and_errors_told_until_the_process_ends() {
+        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+        let test = || {
+            let (mut runner, mut netfilter) = (start(), Netfilter::open().unwrap());
+            let mut has = |table: &str| netfilter.has_table(table).unwrap();
+            runner.run("table inet one { }\n").unwrap();
+            assert!(has("one"));
+            let long = format!("# {}\ntable inet two {{ }}\n", "x".repeat(1 << 20));
+            runner.run(&long).unwrap();
+            let error = runner.run("table inet three { }\nno command\n").unwrap_err().to_string();
+            assert!(error.starts_with("nft: ") && error.contains("syntax error"), "{error}");
+            assert!(has("two") && !has("three"));
+            runner.run("delete table inet one\n").unwrap();
+            assert!(!has("one"));
+            runner.child.kill().unwrap();
+            let start = Instant::now();
+            for _ in 0..2 {
+                let error = runner.run("table inet four { }\n").unwrap_err().to_string();
+                assert!(error.contains("the process that runs nft"), "{error}");
+            }
+            assert!(start.elapsed() < PATIENCE);
+            runner.child.wait().unwrap();
+        };
+        netns.run(test).unwrap();
+    }
+
+    #[test]
+    fn it_ends_with_its_parent() {
+        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+        // The parent is the thread that started it. It ends when the process has done something.
+        let work = || {
+            let mut runner = start();
+            runner.run("").unwrap();
+            runner
+        };
+        let mut runner = netns.run(work).unwrap();
+        let started = crate::eventually::eventually("it ends", || runner.child.try_wait().unwrap());
+        assert!(!started.success(), "killed by the kernel");
+        assert!(runner.run("table inet one { }\n").is_err());
+    }
+}
