@@ -2,7 +2,6 @@
 //! as long as that link takes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use casemate::{Datapath, Endpoint, Means, Routes};
