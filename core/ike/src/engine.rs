@@ -88,7 +88,13 @@ impl Ike {
         for sa in self.sas.values_mut() {
             let connection = connections.iter().find(|new| new.differs_in_children_only(&sa.head.connection));
             match connection {
-                Some(connection) => gone.children.extend(sa.reconfigure(connection)),
+                Some(connection) => {
+                    gone.children.extend(sa.reconfigure(connection));
+                    for child in sa.cancel(&|child| !connection.children.contains(child)) {
+                        let (connection, why) = (connection.clone(), Down::Unconfigured);
+                        self.shared.events.push_back(Event::ChildFailed { connection, child, why });
+                    }
+                }
                 None => gone.ikes.push(sa.head.id),
             }
         }

@@ -85,6 +85,9 @@ fn a_reload_takes_back_the_request_for_a_child_sa_that_is_no_more() {
     assert_eq!((gone.ikes, gone.children), (vec![], vec![]));
     pair.pass(Duration::from_secs(30));
     assert_eq!(names(&pair), ["one"]);
+    // Who waits for it hears that it does not come.
+    let told = |event: &Event| matches!(event, Event::ChildFailed { why: Down::Unconfigured, .. });
+    assert_eq!(pair.left.events.iter().filter(|event| told(event)).count(), 1);
 }
 
 /// The configuration is read again while the response is on its way.

@@ -49,7 +49,7 @@ impl Ike {
     /// for nothing else ends. Returns whether there was something.
     pub fn cancel(&mut self, connection: &str, child: Option<&str>, env: &mut Env<'_>) -> bool {
         let mut any = self.shared.restarts.cancel(connection, child);
-        let is_meant = |name: &str| child.is_none_or(|child| child == name);
+        let is_meant = |config: &Arc<Child>| child.is_none_or(|child| child == config.name);
         let (mut needless, mut events): (Vec<IkeSaId>, Vec<Event>) = (Vec::new(), Vec::new());
         for sa in self.sas.values_mut().filter(|sa| sa.head.connection.name == connection) {
             for config in sa.cancel(&is_meant) {

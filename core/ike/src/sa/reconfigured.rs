@@ -9,29 +9,14 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 
 impl IkeSa {
-    /// The IKE SA goes on under a connection that differs in its children only. Returns the Child SAs that are no longer configured; those
-    /// that were only to be asked for are not asked for any more.
+    /// The IKE SA goes on under a connection that differs in its children only. Returns the Child SAs that are no longer configured.
     pub(crate) fn reconfigure(&mut self, connection: &Arc<Connection>) -> Vec<ChildId> {
         self.head.connection = connection.clone();
-        let is_kept = |wish: &Wish| connection.children.contains(&wish.config);
-        match &mut self.state {
-            State::InitSent(state) => state.wishes.retain(is_kept),
-            State::AuthSent(state) => state.others.retain(is_kept),
-            State::Established(state) => {
-                state.tasks.retain(|task| match task {
-                    Task::Child(wish) => is_kept(wish),
-                    _ => true,
-                });
-                let is_gone = |child: &&ChildSa| !connection.children.contains(&child.config);
-                return state.children().iter().filter(is_gone).map(|child| child.id).collect();
-            }
-            State::HalfOpen(_) | State::Closed(_) => {}
-        }
-        Vec::new()
+        let State::Established(state) = &self.state else { return Vec::new() };
+        let is_gone = |child: &&ChildSa| !connection.children.contains(&child.config);
+        state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
-}
 
-impl IkeSa {
     /// The Child SAs that are to be set up again here after they ended, each with the time and the attempts in a row that failed.
     pub(crate) fn again(&self) -> impl Iterator<Item = (&Arc<Child>, Instant, u8)> {
         let tasks = match &self.state {
@@ -44,11 +29,11 @@ impl IkeSa {
         })
     }
 
-    /// Takes back the wishes for Child SAs whose name is meant, as far as the peer was not asked for them.
-    pub(crate) fn cancel(&mut self, is_meant: &dyn Fn(&str) -> bool) -> Vec<Arc<Child>> {
+    /// Takes back the wishes for the Child SAs that are meant, as far as the peer was not asked for them.
+    pub(crate) fn cancel(&mut self, is_meant: &dyn Fn(&Arc<Child>) -> bool) -> Vec<Arc<Child>> {
         let mut cancelled = Vec::new();
         let mut is_kept = |wish: &Wish| {
-            let is_cancelled = wish.replaces.is_none() && is_meant(&wish.config.name);
+            let is_cancelled = wish.replaces.is_none() && is_meant(&wish.config);
             cancelled.extend(is_cancelled.then(|| wish.config.clone()));
             !is_cancelled
         };
