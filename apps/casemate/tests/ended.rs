@@ -1,4 +1,5 @@
-//! `casemate run` on two hosts, when SAs end: what `close_action` makes of it, and virtual addresses that stay during reauthentication.
+//! `casemate run` on two hosts, when SAs end: what `close_action` makes of it, and virtual addresses that
+//! stay during reauthentication.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

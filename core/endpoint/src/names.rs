@@ -16,7 +16,8 @@ pub struct Named {
 }
 
 impl Endpoint {
-    /// The IKE SAs of a connection, and the Child SAs of a child: `child`, or `connection/child` where several have one of this name.
+    /// The IKE SAs of a connection, and the Child SAs of a child: `child`, or `connection/child` where
+    /// several have one of this name.
     pub fn named(&self, name: &str) -> Named {
         let mut named = Named::default();
         for sa in self.ike().status() {

@@ -17,7 +17,8 @@ pub enum Notice {
     Datapath(casemate_datapath::Event),
     /// A policy: routes that lead packets here have to follow. Told before what it came or went with.
     Policy(PolicyChange),
-    /// The traffic of a Child SA that has ended was to be held until there is another, and the SPD is full: it is not held.
+    /// The traffic of a Child SA that has ended was to be held until there is another, and the SPD is full:
+    /// it is not held.
     NotHeld {
         /// The connection.
         connection: Arc<Connection>,

@@ -50,7 +50,8 @@ impl Held {
 }
 
 impl Sides {
-    /// The traffic of a child whose Child SA carried `local` and `remote`: what is `dynamic` has the single addresses of these.
+    /// The traffic of a child whose Child SA carried `local` and `remote`: what is `dynamic` has the single
+    /// addresses of these.
     pub(crate) fn after(child: &Child, local: &[Traffic], remote: &[Traffic]) -> Self {
         let ends = |side: &[Traffic]| -> Vec<IpAddr> {
             let mut addrs: Vec<IpAddr> = Vec::new();

@@ -1,4 +1,5 @@
-//! `close_action = trap` and `dpd_action = trap`: when the Child SA is gone, its traffic is held, and the next packet sets it up again.
+//! `close_action = trap` and `dpd_action = trap`: when the Child SA is gone, its traffic is held, and the
+//! next packet sets it up again.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;

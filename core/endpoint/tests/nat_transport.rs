@@ -281,7 +281,8 @@ fn hosts_behind_one_nat_with_ports_of_their_own_are_told_apart() {
     assert_eq!(both_ways(&mut nodes, 2, 5_001), (false, false));
 }
 
-/// RFC 3948 section 5.2: the NAT is a host with the same address as those behind it, and is not behind a NAT itself.
+/// RFC 3948 section 5.2: the NAT is a host with the same address as those behind it, and is not behind a NAT
+/// itself.
 #[test]
 fn the_nat_and_a_host_behind_it_do_not_have_the_same_traffic() {
     for clients in [[1, NAT], [NAT, 1]] {

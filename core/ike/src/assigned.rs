@@ -1,4 +1,5 @@
-//! Our virtual addresses, while several IKE SAs have the same one: the old and the new one during reauthentication (RFC 7296 section 2.8.3).
+//! Our virtual addresses, while several IKE SAs have the same one: the old and the new one during
+//! reauthentication (RFC 7296 section 2.8.3).
 
 use alloc::vec::Vec;
 use casemate_tables::Table;

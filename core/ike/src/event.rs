@@ -46,10 +46,11 @@ pub trait Host {
     /// Our address on the way to `remote`, if the system knows a way.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 
-    /// Whether a Child SA in transport mode may carry the traffic between `local` and `remote` with a peer at an address. `encap_port`
-    /// is the peer's UDP port if there is a NAT between. It may not if another host has that traffic, behind the NAT or as the NAT itself:
-    /// the two could not be told apart (RFC 3948 section 5.2). A Child SA for which `is_ignored` returns `true` does not count: it
-    /// belongs to the requester, or is about to be closed.
+    /// Whether a Child SA in transport mode may carry the traffic between `local` and `remote` with a peer at
+    /// an address. `encap_port` is the peer's UDP port if there is a NAT between. It may not if another host
+    /// has that traffic, behind the NAT or as the NAT itself: the two could not be told apart (RFC 3948
+    /// section 5.2). A Child SA for which `is_ignored` returns `true` does not count: it belongs to the
+    /// requester, or is about to be closed.
     fn allows_transport(
         &self,
         (_peer, _encap_port): (IpAddr, Option<u16>),

@@ -1,5 +1,5 @@
-//! Who is there: established IKE SAs by their pair of identities and by how the peer was authenticated, for INITIAL_CONTACT and
-//! uniqueness (RFC 7296 section 2.4).
+//! Who is there: established IKE SAs by their pair of identities and by how the peer was authenticated, for
+//! INITIAL_CONTACT and uniqueness (RFC 7296 section 2.4).
 
 use crate::IkeSaId;
 use crate::auth::PeerAuthenticated;
@@ -31,11 +31,13 @@ pub(crate) enum Proof {
     Signature = 1,
 }
 
-/// The connection, the kind of the peer's proof, and the [`Pair`], as bytes by which tables find them. IKE SAs of the same scope were
-/// authenticated equally: one of them may take the place of another, and the addresses of another.
+/// The connection, the kind of the peer's proof, and the [`Pair`], as bytes by which tables find them. IKE
+/// SAs of the same scope were authenticated equally: one of them may take the place of another, and the
+/// addresses of another.
 ///
-/// A peer that claims the same identity on another connection or with another kind of proof, such as a key that a group shares, has
-/// another scope. Connections of different names are different, even if their configuration is the same.
+/// A peer that claims the same identity on another connection or with another kind of proof, such as a key
+/// that a group shares, has another scope. Connections of different names are different, even if their
+/// configuration is the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AuthScope {
     bytes: Arc<[u8]>,
@@ -59,7 +61,8 @@ impl AuthScope {
         Self { bytes, own_len: first.len() }
     }
 
-    /// The part that stays the same when the peer comes over the other IP version: the connection, the kind of proof, and who it is.
+    /// The part that stays the same when the peer comes over the other IP version: the connection, the kind
+    /// of proof, and who it is.
     pub(crate) fn peer(&self) -> &[u8] {
         self.bytes.get(self.own_len..).unwrap_or_default()
     }
@@ -70,7 +73,8 @@ fn len_of(part: &[u8]) -> [u8; 4] {
     u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Established IKE SAs by their pair and by their scope, and in this order: since when it is there, the IKE SA.
+/// Established IKE SAs by their pair and by their scope, and in this order: since when it is there, the IKE
+/// SA.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     established: Names,
@@ -111,7 +115,8 @@ impl Peers {
         self.begun.remove(&pair.0, [ike.0, 0]);
     }
 
-    /// Whether there is an IKE SA between the two, whatever the peer proved itself with, or the peer may have established one.
+    /// Whether there is an IKE SA between the two, whatever the peer proved itself with, or the peer may have
+    /// established one.
     pub(crate) fn has(&self, pair: &Pair) -> bool {
         let mut known = self.established.of(&pair.0).chain(self.begun.of(&pair.0));
         known.next().is_some()

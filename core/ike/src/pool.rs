@@ -153,9 +153,9 @@ impl Leases {
         wanted.filter(is_known).filter(may_have).or_else(|| known().find(may_have))
     }
 
-    /// Whether an address that this peer had or has is free, or held by its own IKE SAs that the new one takes the place of. It does if
-    /// they are about to be closed, or if the peer asks from the same host for what it has: then it is authenticated anew (RFC 7296
-    /// section 2.8.3).
+    /// Whether an address that this peer had or has is free, or held by its own IKE SAs that the new one
+    /// takes the place of. It does if they are about to be closed, or if the peer asks from the same host for
+    /// what it has: then it is authenticated anew (RFC 7296 section 2.8.3).
     fn may_have_again(&self, addr: IpAddr, wanted: Option<IpAddr>, to: Lessee<'_>) -> bool {
         let is_reauthentication = |lease: &Lease| wanted == Some(addr) && lease.remote == to.remote;
         self.taken.get(bits(addr)).is_some_and(|lease| {

@@ -8,9 +8,9 @@ pub struct Settings {
     /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA. IKE SAs that others have replaced may exist beside them for a
     /// while: an eighth of this number, at least one. When there are more, the oldest of them is closed.
     pub ike_sas: usize,
-    /// IKE SAs with one peer that was authenticated equally (decision 0063), those included that others have replaced; a further one
-    /// takes the place of the oldest, which is closed. Connections whose
-    /// `unique` is `Never` have no such limit, because many peers may share an identity there.
+    /// IKE SAs with one peer that was authenticated equally (decision 0063), those included that others have
+    /// replaced; a further one takes the place of the oldest, which is closed. Connections whose `unique` is
+    /// `Never` have no such limit, because many peers may share an identity there.
     pub ike_sas_per_peer: usize,
     /// Half-open IKE SAs that peers began. Each costs about 3 KiB and one key exchange.
     pub half_open: usize,

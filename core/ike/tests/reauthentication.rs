@@ -108,8 +108,8 @@ fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     assert_eq!(pair.left.events.iter().filter(not_begun).count(), 0);
 }
 
-/// The peer rekeys the new IKE SA, so it puts off the second Child SA that is to move there. Until it grants that one, the old IKE SA
-/// carries its traffic.
+/// The peer rekeys the new IKE SA, so it puts off the second Child SA that is to move there. Until it grants
+/// that one, the old IKE SA carries its traffic.
 #[test]
 fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
     let two = |own: &str, peer: &str| {

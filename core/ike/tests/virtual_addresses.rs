@@ -1,4 +1,5 @@
-//! Virtual addresses of a peer that is authenticated anew or comes back: it keeps them, and no other peer has them meanwhile.
+//! Virtual addresses of a peer that is authenticated anew or comes back: it keeps them, and no other peer has
+//! them meanwhile.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
@@ -69,7 +70,8 @@ fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
     }
 }
 
-/// With the same identity, the same key and the same wish, but another host: the peers cannot share an address.
+/// With the same identity, the same key and the same wish, but another host: the peers cannot share an
+/// address.
 #[test]
 fn a_second_host_with_the_same_identity_gets_another_address() {
     for (from, expected) in [("192.0.2.77", "10.9.0.2"), (pair::LEFT, "10.9.0.1")] {

@@ -1,4 +1,5 @@
-//! Hosts that have one address in transport mode: those behind a NAT, and the NAT itself (RFC 3948 section 5.2).
+//! Hosts that have one address in transport mode: those behind a NAT, and the NAT itself (RFC 3948 section
+//! 5.2).
 
 use super::{Children, start_of, with_peer};
 use casemate_ike::{ChildId, Traffic};
@@ -37,8 +38,9 @@ impl TransportHost {
 }
 
 impl Children {
-    /// Whether a Child SA in transport mode carries some of this traffic for another host with the address of the peer. Packets to one
-    /// would go to the other. Child SAs for which `is_ignored` returns `true` do not count.
+    /// Whether a Child SA in transport mode carries some of this traffic for another host with the address of
+    /// the peer. Packets to one would go to the other. Child SAs for which `is_ignored` returns `true` do not
+    /// count.
     pub(crate) fn is_carried_for_another(
         &self,
         (peer, host): (IpAddr, TransportHost),

@@ -1,5 +1,5 @@
-//! What follows the end of a Child SA: its traffic is held (`close_action = trap`, `dpd_action = trap`), or IKE sets it up again, which can be
-//! cancelled.
+//! What follows the end of a Child SA: its traffic is held (`close_action = trap`, `dpd_action = trap`), or
+//! IKE sets it up again, which can be cancelled.
 
 use super::{Endpoint, Means};
 use crate::Notice;
@@ -12,8 +12,8 @@ use casemate_ike::config::{Child, Connection, OnClose};
 use casemate_ike::{ChildId, Down};
 
 impl Endpoint {
-    /// Cancels what is to be set up again and has this name: a connection, or a child as [`named`](Self::named) takes it. Returns whether
-    /// there was something.
+    /// Cancels what is to be set up again and has this name: a connection, or a child as
+    /// [`named`](Self::named) takes it. Returns whether there was something.
     pub fn cancel(&mut self, name: &str, means: &mut Means<'_>) -> bool {
         let mut any = false;
         for connection in self.ike.connections().to_vec() {
@@ -27,7 +27,8 @@ impl Endpoint {
         any
     }
 
-    /// A Child SA has ended. If its traffic is to be held, the trap is there before the policies of the Child SA go.
+    /// A Child SA has ended. If its traffic is to be held, the trap is there before the policies of the Child
+    /// SA go.
     pub(super) fn child_down(&mut self, id: ChildId, why: Down, means: &Means<'_>) {
         let ended = self.children.origin(id);
         let held = ended.as_ref().filter(|(_, child)| child.action_after(why) == OnClose::Trap);
@@ -48,7 +49,8 @@ impl Endpoint {
         }
     }
 
-    /// What is to be held after a Child SA; `None` if a trap has it already, or its child is not configured as it was any more.
+    /// What is to be held after a Child SA; `None` if a trap has it already, or its child is not configured
+    /// as it was any more.
     fn held(&self, id: ChildId, connection: &Connection, child: &Child) -> Option<Held> {
         let mut connections = self.ike.connections().iter();
         let connection = connections.find(|known| known.name == connection.name)?;

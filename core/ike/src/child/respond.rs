@@ -57,8 +57,8 @@ struct Fit {
     is_up: bool,
 }
 
-/// Grants one of `candidates`, or says why none. `up` are the Child SAs that the IKE SA has, whose messages have the ends of `path`;
-/// `own_exchange` is CREATE_CHILD_SA.
+/// Grants one of `candidates`, or says why none. `up` are the Child SAs that the IKE SA has, whose messages
+/// have the ends of `path`; `own_exchange` is CREATE_CHILD_SA.
 pub(crate) fn respond(
     (candidates, up): (&[Arc<Child>], &[ChildSa]),
     content: &Content<'_>,

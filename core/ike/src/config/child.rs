@@ -89,8 +89,8 @@ impl Child {
         }
     }
 
-    /// What follows the end of a Child SA of this configuration. One that expired is set up again where any of the actions says that it
-    /// is to be there without a packet that needs it; a trap serves the others.
+    /// What follows the end of a Child SA of this configuration. One that expired is set up again where any
+    /// of the actions says that it is to be there without a packet that needs it; a trap serves the others.
     pub fn action_after(&self, why: Down) -> OnClose {
         let is_any = |action| self.on_close == action || self.on_dead_peer == action;
         match why {

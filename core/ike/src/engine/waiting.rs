@@ -21,7 +21,8 @@ pub struct Waiting {
 }
 
 impl Ike {
-    /// What waits to be set up again, beside [`status`](Self::status): for an IKE SA of its own, and in IKE SAs that are there.
+    /// What waits to be set up again, beside [`status`](Self::status): for an IKE SA of its own, and in IKE
+    /// SAs that are there.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
         let alone = self.shared.restarts.iter().flat_map(|restart| {
             let waiting = |child| Waiting {
@@ -45,8 +46,8 @@ impl Ike {
         alone.chain(inside)
     }
 
-    /// Cancels what is to be set up of a connection, or of one of its children, and was not asked for yet. An IKE SA that is being set up
-    /// for nothing else ends. Returns whether there was something.
+    /// Cancels what is to be set up of a connection, or of one of its children, and was not asked for yet. An
+    /// IKE SA that is being set up for nothing else ends. Returns whether there was something.
     pub fn cancel(&mut self, connection: &str, child: Option<&str>, env: &mut Env<'_>) -> bool {
         let mut any = self.shared.restarts.cancel(connection, child);
         let is_meant = |config: &Arc<Child>| child.is_none_or(|child| child == config.name);

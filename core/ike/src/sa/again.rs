@@ -125,8 +125,8 @@ impl Established {
     /// others (RFC 7296 section
     /// 2.8.3). It is tried again until it succeeds or the time for that is over.
     ///
-    /// A peer that has virtual addresses from us asks for them when it begins the new IKE SA, and we do not ask it for any: so the old
-    /// IKE SA is closed for the peer to begin.
+    /// A peer that has virtual addresses from us asks for them when it begins the new IKE SA, and we do not
+    /// ask it for any: so the old IKE SA is closed for the peer to begin.
     pub(super) fn reauthenticate(&mut self, head: &Head, cx: &mut Cx<'_, '_>) {
         if !self.parentage.leased.is_empty() {
             return self.tasks.push_back(Task::DeleteIke(Down::Reauth));

@@ -182,9 +182,10 @@ impl HalfOpen {
         Ok(Mutual { peer, own, proof })
     }
 
-    /// What other IKE SAs with the same peer mean, if it was authenticated equally there (RFC 7296 section 2.4): those that were there
-    /// before this one was begun. When both sides begin at once, neither means the other's new one. If none is closed and there are as
-    /// many as there may be, the oldest is. Returns whether those that this one replaces are closed.
+    /// What other IKE SAs with the same peer mean, if it was authenticated equally there (RFC 7296 section
+    /// 2.4): those that were there before this one was begun. When both sides begin at once, neither means
+    /// the other's new one. If none is closed and there are as many as there may be, the oldest is. Returns
+    /// whether those that this one replaces are closed.
     fn check_unique(
         &self,
         head: &Head,

@@ -111,7 +111,8 @@ pub(crate) fn reply(
     let spi_r = cx.ike_spi();
     let spis = (spi_i, spi_r);
     let detected = detect(content, spis_of_request(spi_i), path, cx.env.providers)?;
-    // A peer that says nothing of NATs does not encapsulate. Whichever connection is chosen later, what is announced here holds.
+    // A peer that says nothing of NATs does not encapsulate. Whichever connection is chosen later, what is
+    // announced here holds.
     let pretend = detected.is_some() && connection.force_encap;
     let mut nat = detected.unwrap_or_default();
     nat.local |= pretend;

@@ -1,4 +1,5 @@
-//! What an IKE SA has, or is to have, and is not wanted any more: because the configuration was read again, or by command.
+//! What an IKE SA has, or is to have, and is not wanted any more: because the configuration was read again,
+//! or by command.
 
 use super::{Established, Head, IkeSa, State, Task};
 use crate::child::{ChildSa, Wish};
@@ -9,7 +10,8 @@ use alloc::vec::Vec;
 use casemate_sa::Instant;
 
 impl IkeSa {
-    /// The IKE SA goes on under a connection that differs in its children only. Returns the Child SAs that are no longer configured.
+    /// The IKE SA goes on under a connection that differs in its children only. Returns the Child SAs that
+    /// are no longer configured.
     pub(crate) fn reconfigure(&mut self, connection: &Arc<Connection>) -> Vec<ChildId> {
         self.head.connection = connection.clone();
         let State::Established(state) = &self.state else { return Vec::new() };
@@ -17,7 +19,8 @@ impl IkeSa {
         state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
-    /// The Child SAs that are to be set up again here after they ended, each with the time and the attempts in a row that failed.
+    /// The Child SAs that are to be set up again here after they ended, each with the time and the attempts
+    /// in a row that failed.
     pub(crate) fn again(&self) -> impl Iterator<Item = (&Arc<Child>, Instant, u8)> {
         let tasks = match &self.state {
             State::Established(state) => Some(state.tasks.iter()),
@@ -56,7 +59,8 @@ impl IkeSa {
 }
 
 impl Head {
-    /// The end of a Child SA that was asked for before the configuration was read again, if it is not configured any more.
+    /// The end of a Child SA that was asked for before the configuration was read again, if it is not
+    /// configured any more.
     pub(super) fn end_of_unconfigured(&self, id: ChildId, config: &Arc<Child>) -> Option<Task> {
         let is_configured = self.connection.children.contains(config);
         (!is_configured).then_some(Task::DeleteChild(id, Down::Unconfigured))

@@ -30,7 +30,8 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Whether it asks for a Child SA that was not there before. One that ended and is to be set up again may be asked for without end.
+    /// Whether it asks for a Child SA that was not there before. One that ended and is to be set up again may
+    /// be asked for without end.
     fn asks_for_new(&self) -> bool {
         matches!(self, Self::Child(wish) if !wish.again)
     }
@@ -41,8 +42,8 @@ impl Established {
     pub(super) fn ready_at(&self, task: &Task) -> Option<Instant> {
         match task {
             Task::Child(wish) => Some(wish.postponed.until),
-            // The peer may have put off some of the Child SAs (RFC 7296 section 2.25). Until they are asked for again, the old IKE SA
-            // carries their traffic.
+            // The peer may have put off some of the Child SAs (RFC 7296 section 2.25). Until they are asked
+            // for again, the old IKE SA carries their traffic.
             Task::EndPredecessor(_) if self.tasks.iter().any(Task::asks_for_new) => None,
             _ => Some(Instant::ZERO),
         }

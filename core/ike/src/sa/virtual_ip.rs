@@ -15,7 +15,8 @@ const PREFIX_OF_ONE: u8 = 128;
 /// Most values of one kind that are believed.
 const MAX_VALUES: usize = 16;
 
-/// The addresses to ask for: those that the IKE SA has that is made anew, and what is configured where it has none.
+/// The addresses to ask for: those that the IKE SA has that is made anew, and what is configured where it has
+/// none.
 pub(super) fn wanted(vips: &[IpAddr], known: &[IpAddr]) -> Vec<IpAddr> {
     let of_version = |v4| known.iter().filter(move |addr| addr.is_ipv4() == v4).copied();
     let (mut v4, mut v6) = (of_version(true), of_version(false));

@@ -237,7 +237,8 @@ fn without_a_nat_nothing_is_replaced() {
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
 }
 
-/// The response to a first request, with or without NAT detection in it, of a side that encapsulates in any case or not.
+/// The response to a first request, with or without NAT detection in it, of a side that encapsulates in any
+/// case or not.
 fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
     let mut pair = Pair::usual();
     pair.right = Side::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });

@@ -1,4 +1,5 @@
-//! UDP encapsulation without a NAT: what the first exchange announced holds, whichever connection is chosen after it.
+//! UDP encapsulation without a NAT: what the first exchange announced holds, whichever connection is chosen
+//! after it.
 
 use super::{Keys, Side, left, right, right_takes};
 use casemate_crypto::{KeyLimits, PrivateKey};

@@ -1,5 +1,5 @@
-//! A peer that has the key of a group claims an identity that another peer proves with a signature. It acts for itself alone: IKE SAs,
-//! addresses and the quota of the other peer stay as they are.
+//! A peer that has the key of a group claims an identity that another peer proves with a signature. It acts
+//! for itself alone: IKE SAs, addresses and the quota of the other peer stay as they are.
 
 use super::{Keys, Side, left, right, right_takes, signs};
 use casemate_crypto::{KeyLimits, PrivateKey};
@@ -39,7 +39,8 @@ fn pool() -> Pool {
     Pool { name: "pool".into(), addrs, dns: vec![], subnets: vec![] }
 }
 
-/// A gateway with these connections: "pinned" names the peer and takes its signature, "group" takes anybody with the key, "any" takes both.
+/// A gateway with these connections: "pinned" names the peer and takes its signature, "group" takes anybody
+/// with the key, "any" takes both.
 fn gateway(names: &[&str], unique: Unique) -> Side {
     let connection = |name: &&str| {
         let mut connection = match *name {
