@@ -46,7 +46,11 @@ fn of_ike(event: &Event) -> Option<String> {
         Event::ChildFailed { why, .. } => format!("ike: no Child SA: {why}"),
         Event::Moved { path, .. } => format!("ike: the peer is now at {}", path.remote),
         Event::Fault { fault, path } => format!("ike: {}: {fault}", path.remote),
-        Event::ChildActive(_) | Event::Keys(_) | Event::Assigned { .. } | Event::Unassigned { .. } => {
+        Event::ChildActive(_)
+        | Event::ChildClosing(_)
+        | Event::Keys(_)
+        | Event::Assigned { .. }
+        | Event::Unassigned { .. } => {
             return None;
         }
     })

@@ -16,7 +16,7 @@ use casemate_ike::config::{Child, Connection};
 use casemate_ike::{ChildId, ChildUp, Down, Path, Traffic};
 use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
 use casemate_tables::{Names, Table};
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 pub(crate) use transport_host::TransportHost;
@@ -286,7 +286,25 @@ impl Children {
         }
     }
 
-    /// Removes a Child SA; its inbound SA stays for a moment if another one has taken its place.
+    /// The peer is about to close it: packets leave through another one of its lineage, if one sends.
+    pub(crate) fn stop_sending(&mut self, id: ChildId, datapath: &mut Datapath) {
+        let Some(Installed { inbound, lineage, .. }) = self.known.get(id).map(|child| &**child) else {
+            return;
+        };
+        let is_other = |child: &Installed| child.inbound != *inbound && child.lineage == *lineage;
+        let sends = |child: &Installed| matches!(child.outbound, Outbound::Used(_));
+        let mut known = self.known.values();
+        if self.has_siblings(*lineage) && known.any(|child| is_other(child) && sends(child)) {
+            drop(known);
+            self.retire_outbound(Some(id), datapath);
+        }
+    }
+
+    fn has_siblings(&self, lineage: u32) -> bool {
+        self.lineages.get(lineage).is_some_and(|lineage| lineage.members > 1)
+    }
+
+    /// Removes a Child SA; its inbound SA stays for a moment if another one carries its traffic from now on.
     pub(crate) fn remove(&mut self, id: ChildId, why: Down, bench: &mut Bench<'_>) {
         let Some(child) = self.known.remove(id) else { return };
         self.by_sa.remove(child.inbound);
@@ -294,8 +312,9 @@ impl Children {
             self.by_sa.remove(id);
             bench.datapath.remove_sa(id);
         }
+        let goes_on = matches!(why, Down::Peer | Down::Reauth) && self.has_siblings(child.lineage);
         self.leave_lineage(child.lineage, &mut bench.spds());
-        if why == Down::Replaced {
+        if why == Down::Replaced || goes_on {
             self.retiring.push_back((bench.now.after(LINGER), child.inbound, child.spi_in));
         } else {
             bench.datapath.remove_sa(child.inbound);
@@ -326,15 +345,22 @@ impl Children {
     ) {
         let (local, remote) = (path.local, path.remote);
         let Self { known, lineages, by_peer, .. } = self;
-        for child in children.iter().filter_map(|id| known.get(*id)) {
-            let encap = |src_port, dst_port| Some(UdpEncap { src_port, dst_port });
-            if let Outbound::Used(id) = child.outbound {
-                let encap = encap(local.port(), remote.port());
-                datapath.move_sa(id, SaPath { src: local.ip(), dst: remote.ip(), encap });
-                learn_link(datapath, id, remote.ip(), routes);
+        for id in children {
+            let Some(child) = known.get_mut(*id) else { continue };
+            let path = |(src, dst): (SocketAddr, SocketAddr)| {
+                let encap = Some(UdpEncap { src_port: src.port(), dst_port: dst.port() });
+                SaPath { src: src.ip(), dst: dst.ip(), encap }
+            };
+            let outward = path((local, remote));
+            match &mut child.outbound {
+                Outbound::Used(id) => {
+                    datapath.move_sa(*id, outward);
+                    learn_link(datapath, *id, remote.ip(), routes);
+                }
+                Outbound::Waits(sa) => (sa.src, sa.dst, sa.encap) = (outward.src, outward.dst, outward.encap),
+                Outbound::Gone => {}
             }
-            let encap = encap(remote.port(), local.port());
-            datapath.move_sa(child.inbound, SaPath { src: remote.ip(), dst: local.ip(), encap });
+            datapath.move_sa(child.inbound, path((remote, local)));
             // Those to come for the same traffic find it where the peer is now.
             let Some(lineage) = lineages.get_mut(child.lineage) else { continue };
             let (start, before) =

@@ -299,6 +299,7 @@ impl Endpoint {
                     self.with_ike(means, |ike, env| ike.terminate_child(*id, Down::Local, env));
                 }
             }
+            Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
             Event::ChildDown { id, why } => self.child_down(*id, *why, means),
             Event::ChildFailed { connection, child, .. } => {
                 self.rearm(connection, child);

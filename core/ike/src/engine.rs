@@ -293,15 +293,13 @@ impl Ike {
                 self.act(id, env, IkeSa::proceed);
                 self.make_room(env);
             }
-            Effect::Adopt(id, heritage) => {
+            Effect::Adopt(id, heritage, path) => {
                 self.shared.own(&heritage.children, id);
-                let heir = self.sas.get_mut(id).and_then(|sa| match &mut sa.state {
-                    State::Established(heir) => Some(heir),
-                    _ => None,
-                });
-                match heir {
-                    Some(heir) => heir.adopt(*heritage),
-                    None => heritage.dissolve(id, Down::Dead, &mut Cx { env, shared: &mut self.shared }),
+                match self.sas.get_mut(id) {
+                    Some(IkeSa { head, state: State::Established(heir) }) => {
+                        heir.adopt(head, *heritage, path);
+                    }
+                    _ => heritage.dissolve(id, Down::Dead, &mut Cx { env, shared: &mut self.shared }),
                 }
                 self.act(id, env, IkeSa::proceed);
             }

@@ -181,6 +181,9 @@ pub enum Event {
     ChildUp(alloc::boxed::Box<ChildUp>),
     /// The outbound SA of a Child SA is to be used from now on.
     ChildActive(ChildId),
+    /// We ask the peer to close this Child SA, and the peer does so before we do. From now on, packets are sent through
+    /// another Child SA for the same traffic, if there is one.
+    ChildClosing(ChildId),
     /// A Child SA is to be removed.
     ChildDown {
         /// Its name.

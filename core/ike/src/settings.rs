@@ -5,10 +5,11 @@ use core::time::Duration;
 /// Bounds of an IKE engine (contract: bounded everywhere), and its timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA. IKE SAs that others have replaced may exist beside them for a
-    /// while: an eighth of this number, at least one. When there are more, the oldest of them is closed.
+    /// IKE SAs, half-open ones included. About 5 KiB each with one Child SA. IKE SAs that others have replaced may
+    /// exist beside them for a while: an eighth of this number, at least two. When there are more, the oldest of
+    /// them is closed.
     pub ike_sas: usize,
-    /// IKE SAs with one peer that was authenticated equally (decision 0063), those included that others have
+    /// IKE SAs with one peer that was authenticated equally (decision 0063), without those that others have
     /// replaced; a further one takes the place of the oldest, which is closed. Connections whose `unique` is
     /// `Never` have no such limit, because many peers may share an identity there.
     pub ike_sas_per_peer: usize,
@@ -91,10 +92,14 @@ impl Settings {
     };
 }
 
+/// What is replaced when both sides rekey one IKE SA: that IKE SA and one of its two successors. If either ended early,
+/// the peer would repeat its request in vain.
+const REPLACED: usize = 2;
+
 impl Settings {
     /// How many IKE SAs there may be, with those that others have replaced.
     pub(crate) fn ike_sas_with_replaced(&self) -> usize {
-        self.ike_sas.saturating_add(self.ike_sas.div_ceil(8))
+        self.ike_sas.saturating_add(self.ike_sas.div_ceil(8).max(REPLACED))
     }
 }
 

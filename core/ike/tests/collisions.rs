@@ -5,7 +5,8 @@
 
 mod pair;
 
-use casemate_ike::{ChildId, Down, Event, IkeSaId, Transmit};
+use casemate_ike::config::OnClose;
+use casemate_ike::{ChildId, Down, Event, IkeSaId, Settings, Transmit};
 use pair::{Pair, Side, connection, deliver};
 use std::time::Duration;
 
@@ -234,4 +235,84 @@ fn a_request_that_is_never_answered_leaves_the_child_sas_to_the_peers_successor(
     }
     assert_eq!((pair.left.downs(), pair.right.downs()), (vec![Down::Replaced], vec![Down::Replaced]));
     settles(&mut pair, 1);
+}
+
+/// A pair whose left side sets up again what the right side closes.
+fn restarting(seed: u64) -> Pair {
+    let mut left = connection("left", "right");
+    std::sync::Arc::make_mut(&mut left.children[0]).on_close = OnClose::Restart;
+    let mut pair = Pair {
+        left: Side::new(pair::LEFT, 2 * seed, left),
+        right: Side::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
+        now: casemate_sa::Instant::from_secs(1_000),
+    };
+    pair.left.initiate(pair.now);
+    pair.run();
+    pair
+}
+
+fn close_children(side: &mut Side, now: casemate_sa::Instant) {
+    for child in side.ike.status().flat_map(|ike| ike.children).collect::<Vec<_>>() {
+        assert!(side.with_env(now, |ike, env| ike.terminate_child(child.id, Down::Local, env)));
+    }
+}
+
+/// Both sides rekey a Child SA. The response to the left side is lost, and the right side closes both Child SAs before the request
+/// is repeated: `close_action` sets one up again.
+#[test]
+fn both_child_sas_are_closed_before_the_response_arrives() {
+    for seed in 1..20 {
+        let mut pair = restarting(seed);
+        rekey_child(&mut pair.left, pair.now);
+        let request = only(&mut pair.left);
+        rekey_child(&mut pair.right, pair.now);
+        pair.left_takes_all();
+        deliver(&mut pair.right, request, pair.now);
+        pair.right.sent.clear();
+        close_children(&mut pair.right, pair.now);
+        pair.right_takes_all();
+        settles(&mut pair, 1);
+    }
+}
+
+/// The left side rekeys a Child SA, and the request is late. The right side has rekeyed it meanwhile, and closes what it made.
+#[test]
+fn the_peer_closes_the_child_sa_that_it_rekeyed_meanwhile() {
+    for seed in 1..20 {
+        let mut pair = restarting(seed);
+        rekey_child(&mut pair.left, pair.now);
+        let late = only(&mut pair.left);
+        rekey_child(&mut pair.right, pair.now);
+        pair.run();
+        close_children(&mut pair.right, pair.now);
+        pair.run();
+        pair.left.sent.push_back(late);
+        settles(&mut pair, 1);
+    }
+}
+
+/// With room for one IKE SA, both sides rekey it and a response is lost: the old IKE SA stays until the request is repeated.
+#[test]
+fn both_sides_rekey_with_room_for_one_ike_sa() {
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        for (side, own, peer) in [(&mut pair.left, "left", "right"), (&mut pair.right, "right", "left")] {
+            let addr = if own == "left" { pair::LEFT } else { pair::RIGHT };
+            let settings = Settings { ike_sas: 1, ..Settings::SERVER };
+            *side =
+                Side::with(settings, addr, 100 + 2 * seed + u64::from(own == "left"), connection(own, peer));
+        }
+        pair.left.initiate(pair.now);
+        pair.run();
+        rekey(&mut pair.left, pair.now);
+        rekey(&mut pair.right, pair.now);
+        let request = only(&mut pair.left);
+        pair.left_takes_all();
+        deliver(&mut pair.right, request, pair.now);
+        pair.right.sent.clear();
+        pair.right_takes_all();
+        pair.left_takes_all();
+        settles(&mut pair, 1);
+        assert!(!pair.left.downs().contains(&Down::Dead), "{seed}: {:?}", pair.left.downs());
+    }
 }

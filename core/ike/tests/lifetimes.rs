@@ -386,7 +386,8 @@ fn ike_sas_that_were_replaced_keep_nobody_out() {
             // Only the response to the request arrives: the old one is not closed.
             with(&mut pair, left, rekey, 1);
             assert_eq!(states(&pair.right).iter().filter(|state| **state == "established").count(), 3);
-            assert!(pair.right.ike.counts().0 <= 4, "{:?}", states(&pair.right));
+            // Two more than three, because both sides may rekey one IKE SA.
+            assert!(pair.right.ike.counts().0 <= 5, "{:?}", states(&pair.right));
         }
     }
 }

@@ -160,3 +160,27 @@ fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
         assert!(count(&pair).1 <= settings.ike_sas_per_peer, "{seed}");
     }
 }
+
+/// An IKE SA that was rekeyed is still being closed when its successor ends and the peer begins another.
+#[test]
+fn an_ike_sa_that_was_rekeyed_does_not_keep_others_out() {
+    let unique = |own, peer| Connection { unique: Unique::Keep, ..connection(own, peer) };
+    let mut pair = Pair::new(unique("left", "right"), unique("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.run();
+    let rekeyed = pair.right.ike.status().next().unwrap().id;
+    pair.right.with_env(pair.now, |ike, env| ike.rekey(rekeyed, env));
+    pair.left_takes_all();
+    pair.right_takes_all();
+    // The Delete of the old IKE SA is lost.
+    assert_eq!(pair.right.sent.len(), 1);
+    pair.right.sent.clear();
+    pair.now = pair.now.after(Duration::from_millis(100));
+    let successor = pair.left.ike.status().last().unwrap().id;
+    pair.left.with_env(pair.now, |ike, env| ike.terminate(successor, casemate_ike::Down::Local, env));
+    pair.run();
+    pair.left.initiate(pair.now);
+    pair.run();
+    let states: Vec<_> = pair.left.ike.status().map(|ike| ike.state).collect();
+    assert!(states.contains(&"established"), "{states:?}: {:?}", pair.left.downs());
+}

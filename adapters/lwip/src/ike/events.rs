@@ -81,6 +81,7 @@ impl Events {
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
                 | Event::ChildActive(_)
+                | Event::ChildClosing(_)
                 | Event::Assigned { .. }
                 | Event::Unassigned { .. }
                 | Event::Moved { .. }

@@ -5,8 +5,13 @@
 
 use super::Ike;
 use crate::child::Wish;
-use crate::sa::IkeSa;
+use crate::sa::{IkeSa, Role};
 use crate::{Down, Env, Event, IkeSaId, NotBegun};
+use casemate_sa::Instant;
+use core::time::Duration;
+
+/// After so long, a response has arrived in spite of some losses.
+const ARRIVES: Duration = Duration::from_secs(10);
 
 /// What takes the place of an IKE SA that is due for reauthentication.
 enum Other {
@@ -22,7 +27,7 @@ impl Ike {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, children) = (sa.head.connection.clone(), sa.children_to_move());
         let predecessor = sa.predecessor();
-        match self.other_of(sa) {
+        match self.other_of(sa, env.now) {
             Some(Other::Begun) => return,
             Some(Other::Established) => {
                 self.act(old, env, |sa, cx| sa.end(Down::Reauth, cx));
@@ -44,7 +49,7 @@ impl Ike {
     }
 
     /// The IKE SA that takes the place of `old`, if there is one.
-    fn other_of(&self, old: &IkeSa) -> Option<Other> {
+    fn other_of(&self, old: &IkeSa, now: Instant) -> Option<Other> {
         let others = || self.sas.of_connection(&old.head.connection).filter(|sa| sa.origin() != old.origin());
         if others().any(|sa| sa.reauthenticates(old.origin())) {
             return Some(Other::Begun);
@@ -67,7 +72,10 @@ impl Ike {
             // Of two that both sides began at once, the one with the lower SPIs is redundant: both sides choose the same.
             let is_twin = its <= since.after(apart) && since <= its.after(apart);
             if is_newer || (is_twin && other.head.spis() > old.head.spis()) {
-                return Some(Other::Established);
+                // The response that establishes it at the peer may be on its way: the peer closes the old one then, and if it
+                // does not, we do when the old one is due again.
+                let is_known = other.head.role == Role::Initiator || now.since(its) >= ARRIVES;
+                return Some(if is_known { Other::Established } else { Other::Begun });
             }
         }
         None

@@ -100,6 +100,11 @@ impl Established {
         }
     }
 
+    /// The peer has closed the Child SA that was wished for, and what it was to replace.
+    pub(super) fn bring_back_wished(&mut self, wish: &Wish, cx: &mut Cx<'_, '_>) {
+        self.bring_back_after(&wish.config, End::by_peer(Down::Peer), wish.attempts, cx);
+    }
+
     /// A Child SA that was to be set up again could not be: it is asked for again after a pause, because
     /// nothing else will.
     pub(super) fn ask_again(&mut self, wish: Option<Wish>, cx: &mut Cx<'_, '_>) {

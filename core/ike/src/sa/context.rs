@@ -46,8 +46,8 @@ pub(crate) struct Shared {
 pub(crate) enum Effect {
     /// A new IKE SA that came of an old one.
     Spawn(Box<IkeSa>),
-    /// What one IKE SA had now belongs to that one.
-    Adopt(IkeSaId, Box<Parentage>),
+    /// What one IKE SA had now belongs to that one, and the peer is where the first one heard it.
+    Adopt(IkeSaId, Box<Parentage>, Path),
     /// This IKE SA is one too many, and the peer is to close it.
     Redundant(IkeSaId),
     /// This IKE SA goes if another has replaced it: the peer need not close it any more.

@@ -341,6 +341,9 @@ impl Established {
                 }
                 let redundant = if lost { Some(made) } else { replaces };
                 self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, Down::Replaced)));
+                if lost {
+                    self.rival_may_have_ended(&pending, cx);
+                }
             }
             Err(fault) => self.child_failed(head, &pending, Down::Fault(fault.into()), cx),
         }
@@ -350,21 +353,32 @@ impl Established {
     fn ended_early(&mut self, head: &Head, pending: &PendingChild, lost: bool, cx: &mut Cx<'_, '_>) {
         if lost {
             // The peer's own exchange has replaced the old Child SA, and the peer deletes the old one, too.
-            return cx.env.host.release_spi(pending.request.spi);
-        }
-        match pending.request.wish.replaces {
-            // The peer has closed what replaced it, so the old one ends as if the peer had closed it.
-            Some(old) => {
-                cx.env.host.release_spi(pending.request.spi);
-                if let Some(old) = self.child(old.id) {
-                    old.stage = Stage::Closing;
-                }
-                self.tasks.push_back(Task::DeleteChild(old.id, Down::Peer));
-            }
-            None => self.child_failed(head, pending, Down::Peer, cx),
+            cx.env.host.release_spi(pending.request.spi);
+            return self.rival_may_have_ended(pending, cx);
         }
         if let Some(rival) = pending.rival().and_then(|rival| self.child(rival)) {
             rival.be_replaced(cx.env.now.after(LINGER));
+        }
+        let Some(old) = pending.request.wish.replaces else {
+            return self.child_failed(head, pending, Down::Peer, cx);
+        };
+        cx.env.host.release_spi(pending.request.spi);
+        match self.child(old.id) {
+            // The peer has closed what replaced it, so the old one ends as if the peer had closed it.
+            Some(old) => {
+                old.stage = Stage::Closing;
+                let closing = old.id;
+                self.tasks.push_back(Task::DeleteChild(closing, Down::Peer));
+            }
+            // The peer has closed both.
+            None => self.bring_back_wished(&pending.request.wish, cx),
+        }
+    }
+
+    /// What the peer made stays, but the peer may have closed it while our request was outstanding.
+    fn rival_may_have_ended(&mut self, pending: &PendingChild, cx: &mut Cx<'_, '_>) {
+        if pending.rival().is_some_and(|rival| self.child(rival).is_none()) {
+            self.bring_back_wished(&pending.request.wish, cx);
         }
     }
 
@@ -390,7 +404,10 @@ impl Established {
                 }
             }
             // The peer's own exchange has replaced it.
-            (_, Some(_)) if pending.rival.is_some() => cx.env.host.release_spi(pending.request.spi),
+            (_, Some(_)) if pending.rival.is_some() => {
+                cx.env.host.release_spi(pending.request.spi);
+                self.rival_may_have_ended(pending, cx);
+            }
             (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
                 cx.env.host.release_spi(pending.request.spi);
                 let config = wish.config.clone();

@@ -322,7 +322,7 @@ impl Established {
                 Phase::Replaced | Phase::Closing => return self.close(head, Down::Replaced, cx),
             }
         }
-        if self.phase == Phase::Open {
+        if self.keeps_time() {
             if is_due(&mut self.reauth_at) {
                 self.reauthenticate(head, cx);
             }
@@ -334,6 +334,11 @@ impl Established {
         }
         self.keep_alive(head, cx);
         self.proceed(head, cx)
+    }
+
+    /// Whether it rekeys, is reauthenticated and looks for signs of life: not as long as another IKE SA may take its place.
+    fn keeps_time(&self) -> bool {
+        self.is_open() && self.provisional.is_none()
     }
 
     fn look_after_children(&mut self, now: Instant) {
@@ -378,7 +383,7 @@ impl Established {
 
     /// When something is due.
     pub(crate) fn due(&self, head: &Head, keepalive: Duration) -> Option<Instant> {
-        let open = self.phase == Phase::Open;
+        let open = self.keeps_time();
         let children = self.children().iter().filter_map(ChildSa::due).min().filter(|_| open);
         let (rekey, reauth) = (self.rekey_at.filter(|_| open), self.reauth_at.filter(|_| open));
         let idle = open && !self.link.window.is_waiting() && self.provisional.is_none();
@@ -410,17 +415,23 @@ impl Established {
     }
 
     /// Waits for the peer to close it, in whose place another one stands.
-    pub(crate) fn linger(&mut self, cx: &Cx<'_, '_>) {
-        self.phase = Phase::Replaced;
+    pub(crate) fn linger(&mut self, head: &Head, cx: &mut Cx<'_, '_>) {
+        self.be_replaced(head, cx);
         self.provisional = None;
         self.tasks.clear();
         self.expires_at = Some(cx.env.now.after(LINGER));
     }
 
+    /// Another one stands in its place: a peer that accepts only one IKE SA may begin anew while this one is being closed.
+    pub(super) fn be_replaced(&mut self, head: &Head, cx: &mut Cx<'_, '_>) {
+        self.phase = Phase::Replaced;
+        cx.shared.peers.remove(&self.parentage.peer, self.peer_since, head.id);
+    }
+
     /// It is over. If the peer's exchange made a successor meanwhile, that one takes the Child SAs.
     fn close_or_leave(mut self: Box<Self>, head: &Head, why: Down, cx: &mut Cx<'_, '_>) -> State {
         if let Some(rival) = self.rival() {
-            self.leave_to(rival, cx);
+            self.leave_to(rival, head, cx);
         }
         let why = if self.phase == Phase::Replaced { Down::Replaced } else { why };
         self.close(head, why, cx)

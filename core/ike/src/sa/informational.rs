@@ -6,7 +6,7 @@ use super::tasks::Pending;
 use super::{Cx, Established, Head, Task};
 use crate::child::{ChildSa, Stage, protocol_id};
 use crate::message::Content;
-use crate::{ChildId, Down, PeerFault, StateFault};
+use crate::{ChildId, Down, Event, PeerFault, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::Protocol;
 use casemate_wire::ike::{Delete, ExchangeType, NotifyType, ProtocolId, WriteError, Writer};
@@ -22,6 +22,7 @@ impl Established {
         let Some(child) = self.child(id) else { return Ok(None) };
         child.stage = Stage::Closing;
         let closing = [inbound(child)];
+        cx.event(Event::ChildClosing(id));
         let sent =
             self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&closing, out));
         sent.map(|()| Some(Pending::DeleteChildren([(id, why)].into()))).map_err(|_| StateFault::Provider)
@@ -36,6 +37,7 @@ impl Established {
     ) -> Result<Option<Pending>, StateFault> {
         self.phase = Phase::Closing;
         self.tasks.clear();
+        self.children().iter().for_each(|child| cx.event(Event::ChildClosing(child.id)));
         let sent =
             self.link.request(head, ExchangeType::INFORMATIONAL, cx, &|out| out.delete(&Delete::IKE_SA));
         sent.map(|()| Some(Pending::DeleteIke(why))).map_err(|_| StateFault::Provider)
@@ -53,7 +55,7 @@ impl Established {
         if ends || failed {
             // The peer's own successor stands, and our request for another will never be answered.
             if let Some(rival) = self.rival() {
-                self.leave_to(rival, cx);
+                self.leave_to(rival, head, cx);
             }
             let sent = self.link.answer(head, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
             sent.map_err(|_| StateFault::Provider)?;

@@ -337,7 +337,7 @@ impl IkeSa {
     /// It is one too many, and the peer knows.
     pub(crate) fn await_end(mut self, cx: &mut Cx<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
-            state.linger(cx);
+            state.linger(&self.head, cx);
         }
         self
     }
@@ -353,7 +353,7 @@ impl IkeSa {
     /// The peer has chosen the successor that its own exchange made.
     pub(crate) fn concede(mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
-            state.concede(rival, cx);
+            state.concede(rival, &self.head, cx);
         }
         self
     }

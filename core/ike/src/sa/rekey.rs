@@ -6,7 +6,7 @@ use super::{Cx, Effect, Established, Head, IkeSa, Link, Parentage, Role, State, 
 use crate::keymat::{Nonces, SaKeys};
 use crate::message::{Content, Window, need};
 use crate::negotiate::{Chosen, IkeSuite, Offer, accepted, choose, with_reprs};
-use crate::{Assigned, Down, IkeSaId, PeerFault, StateFault};
+use crate::{Assigned, Down, IkeSaId, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -129,7 +129,7 @@ impl Established {
         } else {
             let heritage = self.bequeath();
             self.spawn(head, (new, link), heritage, Fresh::default(), cx);
-            self.linger(cx);
+            self.linger(head, cx);
         }
         // The peer has this IKE SA, so it does not wait for the response that made it: one that rekeys again and again has two at most.
         self.predecessor.take().into_iter().for_each(|old| cx.effect(Effect::Forget(old)));
@@ -202,7 +202,7 @@ impl Established {
         match made {
             Ok(()) => {}
             // The peer's own exchange has made the successor.
-            Err((Some(rival), _)) => self.leave_to(rival.ike, cx),
+            Err((Some(rival), _)) => self.leave_to(rival.ike, head, cx),
             Err((None, true)) => self.rekey_at = Some(Self::again_at(cx)),
             // Without a successor it ends in its time.
             Err((None, false)) => self.rekey_failed(cx),
@@ -267,14 +267,14 @@ impl Established {
             // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is the one too many.
             Some(rival) if is_lower(&rival) => {
                 self.spawn_redundant(head, made, cx);
-                self.leave_to(rival.ike, cx);
+                self.leave_to(rival.ike, head, cx);
             }
             rival => {
                 // Of the other one too many, the peer knows.
                 rival.into_iter().for_each(|rival| cx.effect(Effect::Redundant(rival.ike)));
                 let heritage = self.bequeath();
                 self.spawn(head, made, heritage, Fresh::default(), cx);
-                self.phase = Phase::Replaced;
+                self.be_replaced(head, cx);
                 self.tasks.clear();
                 self.tasks.push_front(Task::DeleteIke(Down::Replaced));
             }
@@ -297,9 +297,9 @@ impl Established {
     }
 
     /// The peer uses the successor that its own exchange made: it has chosen that one.
-    pub(crate) fn concede(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+    pub(crate) fn concede(&mut self, rival: IkeSaId, head: &Head, cx: &mut Cx<'_, '_>) {
         if self.rival() == Some(rival) {
-            self.leave_to(rival, cx);
+            self.leave_to(rival, head, cx);
         }
     }
 
@@ -318,17 +318,18 @@ impl Established {
     }
 
     /// The peer's successor takes the Child SAs.
-    pub(super) fn leave_to(&mut self, rival: IkeSaId, cx: &mut Cx<'_, '_>) {
+    pub(super) fn leave_to(&mut self, rival: IkeSaId, head: &Head, cx: &mut Cx<'_, '_>) {
         if self.phase != Phase::Open {
             return;
         }
         let heritage = self.bequeath();
-        cx.effect(Effect::Adopt(rival, Box::new(heritage)));
-        self.linger(cx);
+        cx.effect(Effect::Adopt(rival, Box::new(heritage), head.path));
+        self.linger(head, cx);
     }
 
-    /// Takes over what another IKE SA left.
-    pub(crate) fn adopt(&mut self, heritage: Parentage) {
+    /// Takes over what another IKE SA left. That one heard the peer last, which may have moved behind its NAT meanwhile.
+    pub(crate) fn adopt(&mut self, head: &mut Head, heritage: Parentage, path: Path) {
+        head.path = path;
         self.provisional = None;
         let Parentage { leased, assigned, children, tasks, .. } = heritage;
         self.parentage.leased.extend(leased);

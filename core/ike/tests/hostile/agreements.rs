@@ -85,6 +85,36 @@ fn a_peer_behind_a_nat_may_move_but_only_with_the_key() {
     assert_eq!(pair.right.ike.status().next().unwrap().path.remote, outside(2_048));
 }
 
+/// Both sides rekey the IKE SA, and the response that decides which successor stays comes from another port of the NAT: so does
+/// what the successor is asked next.
+#[test]
+fn the_successor_of_the_peer_knows_where_the_peer_is() {
+    let mut stayed = 0;
+    for seed in 0..20 {
+        let mut pair = behind_nat();
+        (pair.left.dice, pair.right.dice) =
+            (crate::pair::Dice::new(seed), crate::pair::Dice::new(seed + 100));
+        let (ours, theirs) =
+            (pair.left.ike.status().next().unwrap().id, pair.right.ike.status().next().unwrap().id);
+        pair.left.with_env(pair.now, |all, env| all.rekey(ours, env));
+        pair.right.with_env(pair.now, |all, env| all.rekey(theirs, env));
+        let (request, other) = (pair.left.sent.pop_front().unwrap(), pair.right.sent.pop_front().unwrap());
+        let right = pair.right.addr;
+        let seen_at = |port| Path { local: (right, 4_500).into(), remote: outside(port) };
+        assert_eq!(give_on(&mut pair, &request.message, seen_at(1_024)).len(), 1);
+        pair.left.sent.clear();
+        let (local, mut message) = ((pair.left.addr, 4_500).into(), other.message);
+        let path = Path { local, remote: other.path.local };
+        pair.left.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+        let response = pair.left.sent.pop_front().unwrap().message;
+        give_on(&mut pair, &response, seen_at(2_048));
+        let with_child = pair.right.ike.status().find(|ike| !ike.children.is_empty()).unwrap();
+        stayed += usize::from(!with_child.initiator);
+        assert_eq!(with_child.path.remote, outside(2_048), "{seed}");
+    }
+    assert!((1..20).contains(&stayed), "{stayed}");
+}
+
 #[test]
 fn a_repeated_request_from_elsewhere_moves_nobody() {
     let mut pair = behind_nat();
