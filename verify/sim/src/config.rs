@@ -3,7 +3,7 @@
 mod child;
 
 use crate::places::{self, POOL};
-use crate::plan::{HALF_OPEN, Plan, Shape};
+use crate::plan::{Plan, Shape};
 use crate::style::{Protection, Style, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
@@ -51,8 +51,9 @@ pub(crate) fn name(node: usize) -> String {
 /// The engine's settings.
 pub(crate) fn settings(style: &Style) -> Settings {
     Settings {
-        ike_sas: 64,
-        half_open: HALF_OPEN,
+        ike_sas: style.most_ikes.0,
+        ike_sas_per_peer: style.most_ikes.1,
+        half_open: style.most_half_open,
         cookie_threshold: style.cookies_from,
         children: 16,
         message_bytes: 8_192,
@@ -110,7 +111,7 @@ fn connection(plan: &Plan, (own, peer): (usize, usize), variant: Variant) -> Con
         keying_tries: 0,
         unique: style.unique,
         lifespan: lifespan(style.ike_life, variant.ike),
-        reauth: style.reauth.filter(|_| own > 0),
+        reauth: style.reauth_of(own),
         send_cert: SendCert::IfAsked,
         send_certreq: true,
     }

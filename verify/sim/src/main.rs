@@ -10,7 +10,8 @@ casemate-sim [--seeds N] [--from S]     runs N seeds (1000), the first of which 
 casemate-sim --seed S [--trace]         runs one seed; --trace prints what happens in it
 casemate-sim --mix NAME ...             the same with seeds of a mix of overlapping operations; `all`: of each mix
                                         (rekey-child, rekey-ike, rekey-both, create-delete, everything, parallel,
-                                        soak, soak-parallel)
+                                        soak, soak-parallel, reauth, unique, limits, close-start, dead-start,
+                                        crash, rebind, soak-reauth)
 ";
 
 /// Failures that are printed in full.

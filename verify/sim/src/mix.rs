@@ -7,8 +7,13 @@
 //! sides have the same SAs, traffic passes in both directions, and there are as many Child SAs as the
 //! operations allow. Nothing else repairs the result: SAs do not expire, closed Child SAs are not set up
 //! again, and half of the runs have no liveness checks.
+//!
+//! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`); their configurations set up again
+//! what ends.
 
 mod draw;
+mod rules;
+mod scenario;
 mod world;
 
 use crate::world::World;
@@ -20,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use draw::{Draw, Fates, Operation};
-pub(crate) use world::check_notice;
+pub(crate) use rules::Rules;
 
 /// Which operations a run mixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +47,27 @@ pub enum Mix {
     Soak,
     /// The same with two parallel IKE SAs.
     SoakParallel,
+    /// One side or both reauthenticate by timer; both rekey the IKE SA and the Child SA at that time.
+    Reauth,
+    /// The initiator restarts, sends INITIAL_CONTACT, and both sides rekey.
+    Unique,
+    /// Both sides rekey while the tables of IKE SAs are full.
+    Limits,
+    /// `close_action = start`: one side deletes SAs while both rekey.
+    CloseStart,
+    /// `dpd_action = restart`: one side is cut off while both rekey.
+    DeadStart,
+    /// Either side loses its memory while both rekey.
+    Crash,
+    /// A NAT assigns other ports while both sides rekey.
+    Rebind,
+    /// [`SoakParallel`](Self::SoakParallel) with reauthentication and late Delete payloads.
+    SoakReauth,
 }
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 16] = [
         Self::RekeyChild,
         Self::RekeyIke,
         Self::RekeyBoth,
@@ -55,6 +76,14 @@ impl Mix {
         Self::Parallel,
         Self::Soak,
         Self::SoakParallel,
+        Self::Reauth,
+        Self::Unique,
+        Self::Limits,
+        Self::CloseStart,
+        Self::DeadStart,
+        Self::Crash,
+        Self::Rebind,
+        Self::SoakReauth,
     ];
 
     /// The name on the command line.
@@ -68,12 +97,20 @@ impl Mix {
             Self::Parallel => "parallel",
             Self::Soak => "soak",
             Self::SoakParallel => "soak-parallel",
+            Self::Reauth => "reauth",
+            Self::Unique => "unique",
+            Self::Limits => "limits",
+            Self::CloseStart => "close-start",
+            Self::DeadStart => "dead-start",
+            Self::Crash => "crash",
+            Self::Rebind => "rebind",
+            Self::SoakReauth => "soak-reauth",
         }
     }
 
     /// Whether timers and the network do everything.
     pub(crate) const fn is_soak(self) -> bool {
-        matches!(self, Self::Soak | Self::SoakParallel)
+        matches!(self, Self::Soak | Self::SoakParallel | Self::SoakReauth)
     }
 
     /// The mix with this name.

@@ -1,7 +1,11 @@
 //! The network between the nodes: who is reached at which address, and NATs in front of some.
 
+use casemate_wire::ike::{ExchangeType, Header};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+
+/// The UDP port that IKE shares with ESP.
+const NATT: u16 = 4_500;
 
 /// Something on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,6 +37,26 @@ impl Carries {
 }
 
 impl Datagram {
+    /// Whether it carries an IKE message.
+    pub(crate) fn is_ike(&self) -> bool {
+        self.ike().is_some()
+    }
+
+    /// Whether it carries a message of an INFORMATIONAL exchange.
+    pub(crate) fn is_informational(&self) -> bool {
+        let header = self.ike().and_then(|message| Header::parse(message).ok());
+        header.is_some_and(|header| header.exchange == ExchangeType::INFORMATIONAL)
+    }
+
+    /// Its IKE message: behind four zero bytes on the port that IKE shares with ESP (RFC 3948 section 2.2).
+    fn ike(&self) -> Option<&[u8]> {
+        let Carries::Udp(payload) = &self.carries else { return None };
+        if self.from.port() == NATT || self.to.port() == NATT {
+            return payload.strip_prefix(&[0; 4]);
+        }
+        Some(payload)
+    }
+
     /// Length of the IP packet that carries it.
     pub(crate) fn ip_len(&self) -> usize {
         match &self.carries {

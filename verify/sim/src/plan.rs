@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) struct Plan {
     /// Who speaks with whom.
     pub(crate) shape: Shape,
+    /// Of two sites, only the second begins at first.
+    pub(crate) one_begins: bool,
     /// What the network does.
     pub(crate) weather: Weather,
     /// How SAs are made.
@@ -41,6 +43,8 @@ pub(crate) struct Weather {
     pub(crate) fast: Duration,
     /// The longest one. Datagrams overtake each other within it.
     pub(crate) slow: Duration,
+    /// Messages of INFORMATIONAL exchanges arrive later by up to this time.
+    pub(crate) late: Duration,
     /// UDP datagrams in longer IP packets never arrive.
     pub(crate) longest: Option<usize>,
 }
@@ -85,7 +89,8 @@ impl Plan {
             style.cookies_from = style.cookies_from.min(HALF_OPEN / 2);
         }
         let rough = Duration::from_secs(60 + dice.below(240) as u64);
-        Self { shape, weather: Weather { longest, ..weather }, style, trouble, rough }
+        let weather = Weather { longest, ..weather };
+        Self { shape, one_begins: false, weather, style, trouble, rough }
     }
 
     /// How many nodes there are.
@@ -120,12 +125,13 @@ impl Weather {
         changed: 0,
         fast: Duration::from_millis(20),
         slow: Duration::from_millis(20),
+        late: Duration::ZERO,
         longest: None,
     };
 
     /// The same delays, and nothing lost or duplicated.
     pub(crate) const fn calm(self) -> Self {
-        Self { loss: 0, twice: 0, changed: 0, ..self }
+        Self { loss: 0, twice: 0, changed: 0, late: Duration::ZERO, ..self }
     }
 
     fn draw(dice: &mut Dice) -> Self {
@@ -133,7 +139,7 @@ impl Weather {
         let (loss, twice, changed) = (rate(300), rate(200), rate(100));
         let fast = Duration::from_millis(1 + dice.below(50) as u64);
         let slow = fast + Duration::from_millis(dice.pick(&[0, 20, 200, 3_000]));
-        Self { loss, twice, changed, fast, slow, longest: None }
+        Self { loss, twice, changed, fast, slow, ..Self::FAIR }
     }
 }
 

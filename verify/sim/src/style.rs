@@ -1,7 +1,7 @@
 //! How the SAs of a run are made: what its configurations say.
 
 use crate::dice::Dice;
-use crate::plan::Shape;
+use crate::plan::{HALF_OPEN, Shape};
 use casemate_ike::config::{Childless, OnClose, Unique};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(crate) struct Style {
     pub(crate) ike_life: Duration,
     /// Time after which those who begin authenticate anew.
     pub(crate) reauth: Option<Duration>,
+    /// Whether the first node reauthenticates, and whether the others do.
+    pub(crate) reauth_by: (bool, bool),
     /// Packets after which a Child SA is rekeyed.
     pub(crate) rekey_packets: Option<u64>,
     /// Key exchanges for Child SAs.
@@ -62,7 +64,14 @@ pub(crate) struct Style {
     pub(crate) liveness: bool,
     /// Repetitions of a request.
     pub(crate) tries: u32,
+    /// IKE SAs of a node, and of the same two identities.
+    pub(crate) most_ikes: (usize, usize),
+    /// Half-open IKE SAs of a node.
+    pub(crate) most_half_open: usize,
 }
+
+/// More IKE SAs than a run needs.
+pub(crate) const MOST_IKES: (usize, usize) = (64, 64);
 
 /// What protects packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +107,12 @@ pub(crate) enum VirtualAddrs {
 }
 
 impl Style {
+    /// After how long a node reauthenticates its peers.
+    pub(crate) fn reauth_of(&self, node: usize) -> Option<Duration> {
+        let (first, others) = self.reauth_by;
+        self.reauth.filter(|_| if node == 0 { first } else { others })
+    }
+
     /// What `dice` says. On a `gentle` network nothing is drawn that interrupts traffic.
     pub(crate) fn draw(dice: &mut Dice, shape: Shape, gentle: bool) -> Self {
         let clients = shape != Shape::Sites;
@@ -123,6 +138,7 @@ impl Style {
             child_life: Duration::from_secs(15 + dice.below(60) as u64),
             ike_life: Duration::from_secs(25 + dice.below(120) as u64),
             reauth: (!gentle && dice.below(5) == 0).then(|| Duration::from_secs(30 + dice.below(90) as u64)),
+            reauth_by: (false, true),
             rekey_packets: dice.coin().then(|| 20 + dice.below(50) as u64),
             pfs: dice.coin(),
             wrong_guess: dice.below(5) == 0,
@@ -148,6 +164,8 @@ impl Style {
             close: None,
             liveness: true,
             tries: 4,
+            most_ikes: MOST_IKES,
+            most_half_open: HALF_OPEN,
         }
     }
 }

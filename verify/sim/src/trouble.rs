@@ -115,16 +115,19 @@ impl World {
         let at = self.some_node();
         let all = self.sabotage == Some(Sabotage::FrozenDice);
         let nodes: Vec<usize> = if all { (0..self.nodes.len()).collect() } else { vec![at] };
+        nodes.into_iter().try_for_each(|at| self.restart_node(at))
+    }
+
+    /// A node loses its memory.
+    pub(crate) fn restart_node(&mut self, at: usize) -> Checked {
         let now = self.now();
-        for at in nodes {
-            self.trace.say(now, || format!("node {at} restarts"));
-            self.counter.tally.count(Seen::Restart);
-            let forgets = self.sabotage == Some(Sabotage::NumbersAgain);
-            let written_down = if forgets { manual::FRESH } else { manual::written_down(&self.nodes[at]) };
-            self.nodes[at].restart(&self.plan, now);
-            self.drain(at)?;
-            self.install_manual(at, written_down);
-        }
+        self.trace.say(now, || format!("node {at} restarts"));
+        self.counter.tally.count(Seen::Restart);
+        let forgets = self.sabotage == Some(Sabotage::NumbersAgain);
+        let written_down = if forgets { manual::FRESH } else { manual::written_down(&self.nodes[at]) };
+        self.nodes[at].restart(&self.plan, now);
+        self.drain(at)?;
+        self.install_manual(at, written_down);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::config::{self, Variant};
 use crate::counter::Counter;
 use crate::dice::Dice;
 use crate::manual;
-use crate::mix::{self, Draw, Fates, Operation};
+use crate::mix::{Draw, Fates, Operation, Rules};
 use crate::net::{Carries, Datagram};
 use crate::node::{self, Node};
 use crate::places;
@@ -76,8 +76,8 @@ pub(crate) struct World {
     pub(crate) counter: Counter,
     /// How often numbers of SAs with manual keys jumped.
     pub(crate) number_jumps: u32,
-    /// Whether this is the world of a mix.
-    pub(crate) in_mix: bool,
+    /// What must hold, in the world of a mix.
+    pub(crate) rules: Option<Rules>,
     /// What a mix does, before it begins.
     pub(crate) draw: Option<Draw>,
     /// What happens to single datagrams of a mix.
@@ -113,7 +113,7 @@ impl World {
             in_flight: 0,
             counter: Counter::default(),
             number_jumps: 0,
-            in_mix: false,
+            rules: None,
             draw: None,
             fates: Fates::default(),
             plan,
@@ -256,9 +256,8 @@ impl World {
             self.trace.say(self.now, || format!("node {at}: {}", trace::of_notice(&notice)));
             let stranger = self.plan.is_stranger(at);
             self.counter.notice(&self.plan.style, &self.nodes[at], stranger, &notice);
-            if self.in_mix {
-                mix::check_notice(&self.nodes[at], &notice)?;
-            }
+            let rules = self.rules.as_ref();
+            rules.map_or(Ok(()), |rules| rules.check_notice(&self.watch, &self.nodes[at], &notice))?;
             self.watch.check_new(&self.plan, &self.nodes[at], &notice)?;
             self.watch.hear(&self.nodes[at], &notice)?;
         }
@@ -285,17 +284,19 @@ impl World {
         };
         let Some(mut datagram) = translated else { return };
         self.attacker.see(&datagram);
-        let Weather { loss, twice, changed, fast, slow, longest } = self.weather;
+        let Weather { loss, twice, changed, fast, slow, late, longest } = self.weather;
         let is_udp = matches!(datagram.carries, Carries::Udp(_));
         if longest.is_some_and(|longest| is_udp && datagram.ip_len() > longest) {
             return self.trace.say(self.now, || format!("too long {}", trace::of_datagram(&datagram)));
         }
         let dice = &mut self.weather_dice;
+        let slow = if datagram.is_informational() { slow + late } else { slow };
         let delay = dice.time(fast, slow);
-        if is_udp && self.in_mix && self.weather.loss == 0 {
+        let is_cut_off = self.nodes[at].cut_off_until > self.now;
+        if self.rules.is_some() && loss == 0 && !is_cut_off && datagram.is_ike() {
             return self.befall(delay, datagram);
         }
-        if dice.per_mille(loss) || self.nodes[at].cut_off_until > self.now {
+        if dice.per_mille(loss) || is_cut_off {
             self.counter.tally.count(Seen::Lost);
             return self.trace.say(self.now, || format!("lost     {}", trace::of_datagram(&datagram)));
         }
@@ -366,7 +367,7 @@ impl World {
     pub(crate) fn find_rest(&mut self) -> Checked {
         let until = self.now + REST;
         loop {
-            if self.in_flight == 0 && self.nodes.iter().all(watch::is_quiet) {
+            if self.in_flight == 0 && self.nodes.iter().all(|node| self.is_at_rest(node)) {
                 self.watch.check_peers(&self.plan, &self.nodes)?;
                 return watch::check_mirrors(&self.plan, &self.nodes, &self.watch);
             }

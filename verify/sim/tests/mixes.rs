@@ -55,3 +55,43 @@ fn timers_rekey_on_a_bad_network() {
 fn timers_rekey_two_parallel_ike_sas_on_a_bad_network() {
     holds(Mix::SoakParallel, SOAKS);
 }
+
+#[test]
+fn both_sides_rekey_while_one_or_both_reauthenticate() {
+    holds(Mix::Reauth, SEEDS);
+}
+
+#[test]
+fn the_initiator_restarts_and_says_so() {
+    holds(Mix::Unique, SEEDS);
+}
+
+#[test]
+fn both_sides_rekey_with_full_tables() {
+    holds(Mix::Limits, SEEDS);
+}
+
+#[test]
+fn what_the_peer_deletes_is_set_up_again() {
+    holds(Mix::CloseStart, SEEDS);
+}
+
+#[test]
+fn a_peer_that_was_cut_off_is_connected_again() {
+    holds(Mix::DeadStart, SEEDS);
+}
+
+#[test]
+fn either_side_loses_its_memory() {
+    holds(Mix::Crash, SEEDS);
+}
+
+#[test]
+fn a_nat_assigns_other_ports() {
+    holds(Mix::Rebind, SEEDS);
+}
+
+#[test]
+fn timers_reauthenticate_two_parallel_ike_sas_on_a_bad_network() {
+    holds(Mix::SoakReauth, SOAKS);
+}

@@ -1,9 +1,10 @@
 //! What a seed of a mix decides: the two endpoints, their operations, and what happens to single datagrams.
 
-use super::Mix;
+use super::scenario::{self, Scenario};
+use super::{Mix, Rules};
 use crate::dice::Dice;
-use crate::plan::{Plan, Shape, Trouble, Weather};
-use crate::style::{Layout, Protection, Style, VirtualAddrs};
+use crate::plan::{HALF_OPEN, Plan, Shape, Trouble, Weather};
+use crate::style::{Layout, MOST_IKES, Protection, Style, VirtualAddrs};
 use casemate_ike::config::{Childless, OnClose, Unique};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,14 @@ pub(crate) enum Operation {
     RekeyChild,
     CreateChild,
     DeleteChild,
+    /// The IKE SA is closed.
+    Terminate,
+    /// The endpoint loses its memory.
+    Restart,
+    /// Nothing reaches the endpoint, nor leaves it, for so many seconds.
+    CutOff(u64),
+    /// The NAT assigns other ports.
+    Rebind,
 }
 
 /// What happens to a datagram that is not simply delivered.
@@ -62,10 +71,14 @@ impl Fates {
 pub(crate) struct Draw {
     /// The endpoints and the network.
     pub(crate) plan: Plan,
+    /// Time before the first operation.
+    pub(crate) after: Duration,
     /// When, by which endpoint, what.
     pub(crate) operations: Vec<(Duration, usize, Operation)>,
     /// What happens to which datagram.
     pub(crate) fates: BTreeMap<usize, Fate>,
+    /// What must hold.
+    pub(crate) rules: Rules,
 }
 
 impl Draw {
@@ -74,16 +87,26 @@ impl Draw {
         if mix.is_soak() {
             soak(&mut plan, dice);
         }
+        let scenario = scenario::draw(mix, &mut plan, dice);
         let spread = dice.pick(&[20, 300, 3_000, 20_000]);
-        let mut operations: Vec<_> = operations(mix, dice)
+        let Scenario { operations, after, rules } = scenario.unwrap_or_else(|| rekeyings(mix, &plan, dice));
+        let mut operations: Vec<_> = operations
             .into_iter()
-            .map(|(node, what)| (Duration::from_millis(dice.below(spread) as u64), node, what))
+            .map(|(node, what)| (after + Duration::from_millis(dice.below(spread) as u64), node, what))
             .collect();
         operations.sort_by_key(|(at, ..)| *at);
         let count = if mix.is_soak() { 0 } else { dice.below(MOST_FATES + 1) };
-        let among = operations.len() * 5;
+        let among = (operations.len() + exchanges_beside(mix)) * 5;
         let fates = (0..count).map(|_| (dice.below(among), fate(dice))).collect();
-        Self { plan, operations, fates }
+        Self { plan, after, operations, fates, rules }
+    }
+}
+
+/// Exchanges that no operation begins.
+const fn exchanges_beside(mix: Mix) -> usize {
+    match mix {
+        Mix::Reauth | Mix::Unique | Mix::Crash | Mix::CloseStart | Mix::DeadStart => 4,
+        _ => 0,
     }
 }
 
@@ -97,6 +120,13 @@ fn fate(dice: &mut Dice) -> Fate {
     }
 }
 
+/// A mix that only rekeys, creates and deletes.
+fn rekeyings(mix: Mix, plan: &Plan, dice: &mut Dice) -> Scenario {
+    let operations = operations(mix, dice);
+    let rules = Rules::of_rekeyings(plan, &operations);
+    Scenario { operations, after: Duration::ZERO, rules }
+}
+
 fn operations(mix: Mix, dice: &mut Dice) -> Vec<(usize, Operation)> {
     use Operation::{CreateChild, DeleteChild, RekeyChild, RekeyIke};
     let (a, b) = if dice.coin() { (0, 1) } else { (1, 0) };
@@ -108,23 +138,23 @@ fn operations(mix: Mix, dice: &mut Dice) -> Vec<(usize, Operation)> {
         Mix::RekeyIke => each(&[RekeyIke, RekeyIke]),
         Mix::RekeyBoth | Mix::Parallel => each(&[RekeyIke, RekeyIke, RekeyChild, RekeyChild]),
         Mix::CreateDelete => each(&[RekeyChild, CreateChild, DeleteChild]),
-        Mix::Soak | Mix::SoakParallel => vec![],
         Mix::Everything => {
             let once = [RekeyIke, RekeyChild, CreateChild, DeleteChild];
             each(&[once, once].concat())
         }
+        _ => vec![],
     }
 }
 
 fn plan(mix: Mix, dice: &mut Dice) -> Plan {
     // Both of two sites begin at once, and so have two IKE SAs.
-    let is_parallel = matches!(mix, Mix::Parallel | Mix::SoakParallel);
+    let is_parallel = matches!(mix, Mix::Parallel | Mix::SoakParallel | Mix::SoakReauth);
     let shape = if is_parallel { Shape::Sites } else { Shape::Clients(1) };
     let fast = Duration::from_millis(1 + dice.below(50) as u64);
     let slow = fast + Duration::from_millis(dice.pick(&[0, 20, 200]));
     let weather = Weather { fast, slow, ..Weather::FAIR };
     let trouble = Trouble { commands: 0, only_rekeys: true, ..Trouble::GENTLE };
-    Plan { shape, weather, style: style(dice), trouble, rough: Duration::ZERO }
+    Plan { shape, one_begins: false, weather, style: style(dice), trouble, rough: Duration::ZERO }
 }
 
 /// What issue 16 found black holes with.
@@ -141,6 +171,7 @@ fn style(dice: &mut Dice) -> Style {
         child_life: FOREVER,
         ike_life: FOREVER,
         reauth: None,
+        reauth_by: (false, true),
         rekey_packets: None,
         pfs: dice.coin(),
         wrong_guess: dice.below(8) == 0,
@@ -165,5 +196,7 @@ fn style(dice: &mut Dice) -> Style {
         close: Some(OnClose::Clear),
         liveness: dice.coin(),
         tries: TRIES,
+        most_ikes: MOST_IKES,
+        most_half_open: HALF_OPEN,
     }
 }

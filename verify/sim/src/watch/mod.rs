@@ -98,6 +98,11 @@ impl Watch {
         self.outbound.insert(((node.index, node.lives), outbound.spi.get()), (key, iv_len));
     }
 
+    /// Whether an IKE SA was established at this node.
+    pub(crate) fn was_up(&self, node: &Node, ike: IkeSaId) -> bool {
+        self.proved.contains_key(&((node.index, node.lives), ike))
+    }
+
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {
         self.children.get(&((node.index, node.lives), id))
     }

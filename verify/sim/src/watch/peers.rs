@@ -84,7 +84,7 @@ impl Watch {
 
     /// RFC 7296 section 2.8.3: whoever is to authenticate anew has done so.
     fn check_proofs(&self, plan: &Plan, node: &Node) -> Checked {
-        let Some(reauth) = plan.style.reauth.filter(|_| node.index > 0) else { return Ok(()) };
+        let Some(reauth) = plan.style.reauth_of(node.index) else { return Ok(()) };
         for ike in node.ikes() {
             let proved = self.proved.get(&((node.index, node.lives), ike.id));
             let age = proved.map(|proved| node.time().since(*proved));

@@ -113,7 +113,10 @@ fn check_tables(node: &Node, children: usize) -> Checked {
 pub(crate) fn check_empty(plan: &Plan, node: &Node) -> Checked {
     let manual = usize::from(manual::has(plan, node.index));
     let endpoint = node.endpoint();
-    let ikes = endpoint.ike().status().count();
+    let (ikes, half_open) = (endpoint.ike().status().count(), endpoint.ike().counts().1);
+    if half_open != 0 {
+        return violated(format!("node {} counts {half_open} half-open IKE SAs", node.index));
+    }
     let both = [Direction::Inbound, Direction::Outbound];
     let policies: usize = both.map(|direction| endpoint.datapath().policies(direction).count()).iter().sum();
     if (ikes, policies) != (0, 2 * manual) {
