@@ -71,30 +71,35 @@ impl Entry {
         (common, widest_link): (&Common, usize),
         now: Instant,
     ) {
-        let mut to_deliver = ArrayVec::<_, BATCH>::new();
-        // Clear text, without an SA, has reached the host without us.
-        let is_ours =
-            |verdict: &Inbound| matches!(verdict, Inbound::Deliver(admitted) if admitted.sa.is_some());
-        for (packet, _) in packets.iter().zip(verdicts).filter(|(_, verdict)| is_ours(verdict)) {
-            if let Some(cut) = self.opened.cut_long(packet.data(), widest_link, &mut Locked(common)) {
-                deliver_cut(packet.data(), cut, common, now);
-            } else {
-                to_deliver.push(packet.data());
-            }
-        }
-        let lost = |packet: &[u8]| common.note_drop(now, DropReason::SendFailed, packet);
-        common.tun.deliver_batch(&to_deliver, lost);
+        let mut queue = ArrayVec::<_, BATCH>::new();
         for (packet, verdict) in packets.iter().zip(verdicts) {
+            let packet = packet.data();
             match *verdict {
-                Inbound::Reassemble => self.reassemble(packet.data(), common, now),
-                Inbound::ReassembleOpened(via) => {
-                    reassemble_opened(&mut self.opened, via, packet.data(), common, now);
+                // Clear text, without an SA, has reached the host without us.
+                Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
+                Inbound::Deliver(_) => {
+                    let cut = self.opened.cut_long(packet, widest_link, &mut Locked(common));
+                    let Some(cut) = cut else {
+                        queue.push(packet);
+                        continue;
+                    };
+                    flush(&mut queue, common, now);
+                    deliver_cut(packet, cut, common, now);
                 }
-                Inbound::Ike(at) => common.notes.letters(letter(packet.data(), at.into()).into_iter()),
-                // Handed over, or counted already.
-                Inbound::Deliver(_) | Inbound::Drop(_) | Inbound::Consumed(_) => {}
+                Inbound::Reassemble => {
+                    flush(&mut queue, common, now);
+                    self.reassemble(packet, common, now);
+                }
+                Inbound::ReassembleOpened(via) => {
+                    flush(&mut queue, common, now);
+                    reassemble_opened(&mut self.opened, via, packet, common, now);
+                }
+                Inbound::Ike(at) => common.notes.letters(letter(packet, at.into()).into_iter()),
+                // Counted already.
+                Inbound::Drop(_) | Inbound::Consumed(_) => {}
             }
         }
+        flush(&mut queue, common, now);
     }
 
     /// Takes a fragment from the network, and opens the packet that is whole with it.
@@ -125,6 +130,16 @@ impl Entry {
     pub(super) fn expire(&mut self, now: Instant, common: &Common) {
         self.arrivals.expire(now, &mut Locked(common));
         self.opened.expire(now, &mut Locked(common));
+    }
+}
+
+/// Delivers the packets that wait, before anything that came after them.
+#[inline]
+fn flush(queue: &mut ArrayVec<&[u8], BATCH>, common: &Common, now: Instant) {
+    if !queue.is_empty() {
+        let lost = |packet: &[u8]| common.note_drop(now, DropReason::SendFailed, packet);
+        common.tun.deliver_batch(queue, lost);
+        queue.clear();
     }
 }
 
