@@ -7,6 +7,8 @@
 //! process holds a lock on its file. The file lies where a reboot removes it, together with everything it is
 //! about. It says which network namespace it is about, too: the next namespace may have the same number.
 
+mod contents;
+
 use crate::instance::Instance;
 use crate::namespace::Namespace;
 use crate::netfilter::Netfilter;
@@ -17,19 +19,14 @@ use crate::promises::{self, Promise, Promises};
 use crate::route::{self, Numbers, Rule};
 use crate::tun::Tun;
 use crate::{Error, guard};
+use contents::{Contents, FIRST_LINE, UNDONE, read};
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-const FIRST_LINE: &str = "casemate journal 1";
-/// In front of a change that is undone.
-const UNDONE: &str = "undone ";
-/// More than any journal needs; a longer file is not one of ours.
-const MAX_LEN: u64 = 64 << 20;
 
 /// A change that can be taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -373,49 +370,6 @@ fn lock(path: &Path) -> Result<Option<File>, Error> {
         }
     }
     Err(Error::other(path.display().to_string(), "it is removed as often as it is made"))
-}
-
-/// What a file says.
-#[derive(Debug, Default)]
-struct Contents {
-    /// Changes that are not undone.
-    entries: Vec<Undo>,
-    /// The namespace that they were made in. Former versions do not say.
-    namespace: Option<Namespace>,
-    /// Bytes up to the end of the last whole line.
-    len: u64,
-}
-
-impl Contents {
-    fn add(&mut self, line: &str) {
-        if let Some(undone) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
-            self.entries.retain(|entry| undone.as_ref() != Ok(entry));
-        } else if let Ok(namespace) = line.parse::<Namespace>() {
-            self.namespace = Some(namespace);
-        } else {
-            self.entries.extend(line.parse::<Undo>());
-        }
-    }
-}
-
-/// What the file says. A last line without an end was not finished, so its change was not made.
-fn read(file: &mut File, path: &Path) -> Result<Contents, Error> {
-    let mut text = String::new();
-    file.take(MAX_LEN).read_to_string(&mut text).map_err(|error| at(path, error))?;
-    let finished = text.rfind('\n').and_then(|end| text.get(..=end)).unwrap_or_default();
-    let mut lines = finished.lines();
-    match lines.next() {
-        None => Ok(Contents::default()),
-        Some(FIRST_LINE) => {
-            let mut contents = Contents { len: finished.len() as u64, ..Contents::default() };
-            lines.for_each(|line| contents.add(line));
-            Ok(contents)
-        }
-        Some(_) => {
-            let reason = "not a journal of this version; remove it when nothing of its instance is left";
-            Err(Error::other(path.display().to_string(), reason))
-        }
-    }
 }
 
 fn at(path: &Path, error: std::io::Error) -> Error {

@@ -199,3 +199,23 @@ impl Ledger {
         file.settle(&used.collect::<Vec<_>>())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_datapath::Config;
+
+    #[test]
+    fn the_end_of_the_thread_that_writes_is_noticed() {
+        let scratch = casemate_scratch::Scratch::new("ledger");
+        let file = CounterFile::open(&scratch.file("counters")).unwrap();
+        let (requests, _) = sync_channel(1);
+        let (_, replies) = sync_channel(1);
+        let writer = Writer { thread: thread::spawn(|| file), requests, replies };
+        let mut ledger =
+            Ledger { entries: Vec::new(), writer: Some(writer), is_writing: true, since_look: 0 };
+        assert!(!ledger.has_ended());
+        ledger.keep(&mut Datapath::new(Config::server(1)), 1, false);
+        assert!(ledger.has_ended());
+    }
+}
