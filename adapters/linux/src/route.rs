@@ -360,6 +360,15 @@ mod tests {
         );
     }
 
+    /// What two instances that have seen the same free numbers get.
+    #[test]
+    fn the_kernel_gives_numbers_to_one_instance_alone() {
+        let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
+        let claim = |n| Numbers::nth(n).claim_rule(&mut Netlink::open().unwrap()).unwrap();
+        let claims = netns.run(|| [claim(0), claim(0), claim(1)]).unwrap();
+        assert_eq!(claims, [true, false, true]);
+    }
+
     #[test]
     fn shown_as_the_commands_that_they_are() {
         let numbers = Numbers::nth(1);
