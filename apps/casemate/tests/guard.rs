@@ -14,7 +14,7 @@ mod attacker;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
 
-use attacker::{AH, ESP, Site, To, UDP, count, fragments, packet, tunnel, udp};
+use attacker::{AH, ESP, Site, To, UDP, count, fragments, packet, receive, tunnel, udp};
 use lab::Side;
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ fn clear_fragments_never_complete_what_came_through_the_tunnel() {
     // Without Casemate the attacker is heard: what follows is the guard's work.
     let socket = site.receiver(To::Lan, true, 7_000);
     site.attack(&datagram(To::Lan, true, 7_000, b'?', 9));
-    assert_eq!(socket.recv(&mut [0; 200]).unwrap(), 120);
+    assert_eq!(receive(&socket, &mut [0; 200]), 120);
     drop(socket);
     let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
     let (left, right) = (start(&site.lab.left), start(&site.lab.right));
@@ -117,7 +117,7 @@ fn what_no_policy_names_is_forwarded_as_it_was() {
             site.attack(&[packet(ends, UDP, &datagram)]);
             site.attack(&fragments(ends, UDP, &datagram, 64, port));
             for _ in 0..2 {
-                assert_eq!(socket.recv(&mut [0; 200]).unwrap(), 120, "v4 {v4} port {port}");
+                assert_eq!(receive(&socket, &mut [0; 200]), 120, "v4 {v4} port {port}");
             }
         }
         for protocol in [ESP, AH] {
@@ -152,7 +152,7 @@ fn fragments_do_not_pass_where_ports_are_protected() {
         let whole = |port| packet(ends(To::Lan, v4), UDP, &udp(ends(To::Lan, v4), (1, port), b"whole"));
         site.attack(&[whole(7_000), whole(7_001)]);
         let mut buffer = [0; 200];
-        let len = open.recv(&mut buffer).unwrap();
+        let len = receive(&open, &mut buffer);
         assert_eq!(buffer[..len], *b"whole", "v4 {v4}: nothing protects this port");
         guarded.set_nonblocking(true).unwrap();
         assert!(guarded.recv(&mut buffer).is_err(), "v4 {v4}");

@@ -148,11 +148,22 @@ impl Site {
         let mut arrived = Vec::new();
         let mut buffer = [0; 65_536];
         loop {
-            let len = socket.recv(&mut buffer).unwrap();
+            let len = receive(socket, &mut buffer);
             if buffer[..len] == *last {
                 return arrived;
             }
             arrived.push(buffer[..len].to_vec());
+        }
+    }
+}
+
+/// Waits for a datagram and returns its length. A call with a time limit ends early when a signal interrupts
+/// it (signal(7)).
+pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            received => return received.unwrap(),
         }
     }
 }
