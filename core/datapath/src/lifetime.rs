@@ -100,9 +100,11 @@ impl Meter {
         self.last_used = Some(now);
         self.packets = self.packets.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
-        let warn = !self.warned && self.soft.is_reached((self.packets, self.bytes), now);
-        self.warned |= warn;
-        warn
+        if self.warned || !self.soft.is_reached((self.packets, self.bytes), now) {
+            return false;
+        }
+        self.warned = true;
+        true
     }
 }
 
