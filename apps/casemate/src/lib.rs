@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod keyring;
 pub mod lab;
 pub mod manual;
+pub mod output;
 pub mod printable;
 pub mod providers;
 pub mod run;

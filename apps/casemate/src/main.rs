@@ -3,7 +3,7 @@
 
 use casemate_app::cli::Cli;
 use casemate_app::failure::Failure;
-use casemate_app::run;
+use casemate_app::{output, run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            output::show_error(&failure);
             failure.exit_code()
         }
     }

@@ -21,6 +21,7 @@ mod waiting;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
+use crate::output::Output;
 use crate::status::Identity;
 use crate::xfrm::{LoadError, XfrmFile};
 use assembly::Assembly;
@@ -42,6 +43,7 @@ use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, Parts, Scheduling};
 use casemate_sa::Limits;
 use control::Control;
+use logbook::Logbook;
 use std::path::Path;
 use std::sync::Arc;
 use steward::Steward;
@@ -113,13 +115,13 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
     };
     let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
     plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
-    let control = Control::open(instance).map_err(blocked)?;
+    let (control, log) = (Control::open(instance).map_err(blocked)?, logbook()?);
     let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
     let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let mut datapath = assembly.datapath;
     let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(blocked)?;
     let (out, inn) = assembly.counts;
-    println!(
+    let summary = format!(
         "casemate: {out} SAs out, {inn} in; interface {} with MTU {tun_mtu}; mark and table {}",
         args.tun, numbers.table
     );
@@ -143,9 +145,9 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         threads: args.threads(),
     };
     let mut engine = Engine::new(parts).map_err(blocked)?;
-    confine()?;
-    println!("ready");
-    let ended = engine.run(&mut Steward::new(control, identity));
+    let mut steward = Steward::new(control, identity, log);
+    steward.is_ready(&summary)?;
+    let ended = engine.run(&mut steward);
     finish(engine, ended)
 }
 
@@ -212,15 +214,19 @@ fn blocked(error: impl std::fmt::Display) -> Failure {
     ))
 }
 
+/// The log of an instance, which writes to standard error. Its thread is started after signals are blocked.
+fn logbook() -> Result<Logbook, Failure> {
+    let failed = |error| blocked(format!("standard error: {error}"));
+    Output::standard_error().map(Logbook::new).map_err(failed)
+}
+
 /// Gives up what is not needed once everything is set up.
-fn confine() -> Result<(), Failure> {
+fn confine(log: &mut Logbook) -> Result<(), Failure> {
     if !confine::hide().map_err(blocked)? {
-        eprintln!(
-            "casemate: warning: memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected"
-        );
+        log.warn("memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected");
     }
     if !confine::keep().map_err(blocked)? {
-        eprintln!("casemate: warning: this kernel has no seccomp filter, so system calls are not limited");
+        log.warn("this kernel has no seccomp filter, so system calls are not limited");
     }
     Ok(())
 }

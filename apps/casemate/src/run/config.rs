@@ -140,7 +140,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut endpoint = Endpoint::new(datapath, Settings::SERVER);
     endpoint.tell_keys(tables.is_some());
     plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
-    let control = Control::open(instance).map_err(blocked)?;
+    let (control, log) = (Control::open(instance).map_err(blocked)?, super::logbook()?);
     let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
     let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
@@ -163,18 +163,17 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         threads: args.threads(),
     };
     let mut engine = Engine::new(parts).map_err(blocked)?;
-    println!(
+    let summary = format!(
         "casemate: {} connections; interface {} with MTU {TUN_MTU}; mark and table {}",
         loaded.connections.len(),
         args.tun,
         numbers.table
     );
-    let mut steward = Steward::new(control, identity).with_source(source, tables, loaded.scheduling.clone());
+    let steward = Steward::new(control, identity, log);
+    let mut steward = steward.with_source(source, tables, loaded.scheduling.clone());
     steward.apply(loaded, engine.home()).map_err(blocked)?;
     engine.settle(&mut steward).map_err(blocked)?;
-    super::confine()?;
-    steward.check_source();
-    println!("ready");
+    steward.is_ready(&summary)?;
     let ended = engine.run(&mut steward);
     finish(engine, ended)
 }

@@ -4,9 +4,9 @@
 
 use super::budget::{Budgets, Kind};
 use super::control::Reply;
+use crate::output::Output;
 use crate::printable;
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::time::Instant;
 
 /// Lines that are kept of the program's own events, of SAs, and of all other kinds.
@@ -22,13 +22,25 @@ pub(super) struct Logbook {
     /// The program's own events, those of SAs, and all others. No group pushes another one out.
     kept: [Lines; 3],
     written: u64,
+    standard_error: Output,
     listeners: Vec<Reply>,
     budgets: Budgets,
 }
 
 impl Logbook {
-    pub(super) fn new() -> Self {
-        Self { kept: Default::default(), written: 0, listeners: Vec::new(), budgets: Budgets::default() }
+    pub(super) fn new(standard_error: Output) -> Self {
+        let (kept, listeners, budgets) = Default::default();
+        Self { kept, written: 0, standard_error, listeners, budgets }
+    }
+
+    /// Writes a warning of the start to standard error alone.
+    pub(super) fn warn(&mut self, line: &str) {
+        self.standard_error.write(&format!("casemate: warning: {line}"));
+    }
+
+    /// Waits until standard error has every line, but at most one second.
+    pub(super) fn flush(&mut self) {
+        self.standard_error.flush();
     }
 
     /// Notes a message.
@@ -39,6 +51,7 @@ impl Logbook {
     /// Reports what was left out, where it is time. To be called from time to time.
     pub(super) fn report(&mut self) {
         self.report_at(Instant::now());
+        self.standard_error.report_lost();
     }
 
     fn note_at(&mut self, kind: Kind, line: &str, now: Instant) {
@@ -57,7 +70,7 @@ impl Logbook {
         let line = printable::line(line);
         let line = cut(&line);
         // If nobody reads standard error any more, the log still goes to clients.
-        let _ = writeln!(std::io::stderr(), "casemate: {line}");
+        self.standard_error.write(&format!("casemate: {line}"));
         let [own, sas, others] = &mut self.kept;
         let kept = match kind {
             Kind::Own => own,
@@ -95,10 +108,16 @@ fn cut(line: &str) -> &str {
 mod tests {
     use super::*;
     use casemate_linux::Trouble;
+    use std::fs::File;
     use std::time::Duration;
 
     const NO_SA: Kind = Kind::Audit("no-sa");
     const REPLAY: Kind = Kind::Audit("replay");
+
+    fn log() -> Logbook {
+        let nowhere = File::options().write(true).open("/dev/null").unwrap();
+        Logbook::new(Output::start(nowhere.into()).unwrap())
+    }
 
     fn lines(log: &Logbook) -> Vec<&str> {
         let mut lines: Vec<_> = log.kept.iter().flatten().collect();
@@ -109,7 +128,7 @@ mod tests {
     /// The audit's case: 170 bogus packets a second, and a reload meanwhile.
     #[test]
     fn a_flood_of_one_kind_hides_no_other_and_is_counted() {
-        let (mut log, start) = (Logbook::new(), Instant::now());
+        let (mut log, start) = (log(), Instant::now());
         for n in 0..1_700u64 {
             let now = start + Duration::from_millis(n * 1_000 / 170);
             log.note_at(NO_SA, &format!("bogus {n}"), now);
@@ -150,7 +169,7 @@ mod tests {
             Kind::Application,
         ];
         for kind in kinds.into_iter().chain(system.map(Kind::System)) {
-            let (mut log, start) = (Logbook::new(), Instant::now());
+            let (mut log, start) = (log(), Instant::now());
             (0..5_000).for_each(|_| log.note_at(kind, "flood", start));
             let written = lines(&log).len();
             assert!((20..=1_000).contains(&written), "{kind}: {written}");
@@ -162,7 +181,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_own_events_are_not_pushed_out() {
-        let (mut log, start) = (Logbook::new(), Instant::now());
+        let (mut log, start) = (log(), Instant::now());
         log.note_at(Kind::Own, "the first own event", start);
         for n in 0..5_000 {
             log.note_at(NO_SA, "bogus", start + Duration::from_secs(n));
@@ -182,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_peers_say_stays_on_its_line() {
-        let mut log = Logbook::new();
+        let mut log = log();
         log.note(Kind::Own, "peer \x1b[2J\ncasemate: forged");
         assert_eq!(lines(&log), ["peer \\u{1b}[2J\\u{a}casemate: forged"]);
     }

@@ -9,7 +9,9 @@ use super::tables::Tables;
 use super::{lines, waiting::Waiting};
 use crate::command::{self, Wanted};
 use crate::control::{Request, outcome};
+use crate::failure::Failure;
 use crate::keyring::Keyring;
+use crate::output;
 use crate::status::{Identity, Snapshot};
 use casemate::Notice;
 use casemate_datapath::SaStatus;
@@ -40,11 +42,11 @@ pub(super) struct Steward {
 }
 
 impl Steward {
-    pub(super) fn new(control: Control, identity: Identity) -> Self {
+    pub(super) fn new(control: Control, identity: Identity, log: Logbook) -> Self {
         Self {
             control,
             identity,
-            log: Logbook::new(),
+            log,
             waiting: Waiting::default(),
             done: Vec::new(),
             tables: None,
@@ -54,6 +56,15 @@ impl Steward {
             loading: None,
             next: None,
         }
+    }
+
+    /// Gives up the privileges that are not needed any more, and says that the instance is ready.
+    pub(super) fn is_ready(&mut self, summary: &str) -> Result<(), Failure> {
+        super::confine(&mut self.log)?;
+        self.check_source();
+        // In the order in which it was said, where both go to one file.
+        self.log.flush();
+        output::show(&format!("{summary}\nready")).map_err(super::blocked)
     }
 
     /// With a configuration that can be read again.
@@ -88,7 +99,7 @@ impl Steward {
     }
 
     /// Warns if the configuration cannot be read again without the privileges that were given up.
-    pub(super) fn check_source(&mut self) {
+    fn check_source(&mut self) {
         let Some(source) = &self.source else { return };
         if let Err(failure) = source.check() {
             let what = "warning: a reload will fail, because files of other users cannot be read any more:";

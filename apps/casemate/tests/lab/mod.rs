@@ -154,11 +154,22 @@ impl Host {
 
     /// The same with more arguments.
     pub(crate) fn protect_with(&self, xfrm: &str, more: &[&str]) -> Running {
+        let mut command = self.protecting(xfrm);
+        command.args(more);
+        self.start(command)
+    }
+
+    /// The same with another standard error.
+    pub(crate) fn protect_with_stderr(&self, xfrm: &str, stderr: impl Into<Stdio>) -> Running {
+        self.start_with(self.protecting(xfrm), Some(stderr.into()))
+    }
+
+    fn protecting(&self, xfrm: &str) -> Command {
         fs::write(self.file("xfrm"), xfrm).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
         command.arg("run").arg("--xfrm").arg(self.file("xfrm"));
-        command.arg("--counters").arg(self.file("counters")).args(more);
-        self.start(command)
+        command.arg("--counters").arg(self.file("counters"));
+        command
     }
 
     /// Starts `casemate run` with this `swanctl.conf`, with another environment variable if one is given, and waits until
@@ -214,10 +225,16 @@ impl Host {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn start(&self, mut command: Command) -> Running {
+    fn start(&self, command: Command) -> Running {
+        self.start_with(command, None)
+    }
+
+    /// Both standard output and standard error go to a file, unless there is another standard error.
+    fn start_with(&self, mut command: Command, stderr: Option<Stdio>) -> Running {
         let log = self.file("log");
         let out = File::create(&log).unwrap();
-        command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
+        command.stdin(Stdio::null()).stdout(out.try_clone().unwrap());
+        command.stderr(stderr.unwrap_or_else(|| out.into()));
         let mut running = Running { child: self.netns.spawn(&mut command).unwrap(), log };
         let start = Instant::now();
         while !running.said().lines().any(|line| line == "ready") {

@@ -1,0 +1,179 @@
+//! Standard error and standard output of a program that must not stop when nobody reads them.
+//!
+//! A full pipe blocks write(2). So a thread of its own writes, from a queue of bounded length. Lines that do
+//! not fit into the queue are counted, and the count is written when there is room again. The file
+//! descriptions are not made non-blocking: other processes share them, a shell for example.
+
+use casemate_linux::confine;
+use casemate_linux::local::{self, Polled};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Lines that may wait to be written.
+const QUEUE: usize = 1_024;
+/// How long the end of the program waits until the queue is written.
+const FLUSH: Duration = Duration::from_secs(1);
+/// One wait for a descriptor that another process has made non-blocking.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The queue of lines, and the thread that writes them. Dropped, it waits up to one second for the rest.
+#[derive(Debug)]
+pub struct Output {
+    queue: SyncSender<Item>,
+    lost: u64,
+}
+
+#[derive(Debug)]
+enum Item {
+    /// Text with its line breaks.
+    Text(String),
+    /// Everything before it is written when the sender is dropped.
+    Flush(Sender<()>),
+}
+
+impl Output {
+    /// Writes to standard error.
+    pub fn standard_error() -> io::Result<Self> {
+        Self::start(io::stderr().as_fd().try_clone_to_owned()?)
+    }
+
+    /// Writes to this file. The thread has no capabilities.
+    pub fn start(file: OwnedFd) -> io::Result<Self> {
+        let (queue, items) = sync_channel(QUEUE);
+        let work = move || confine::renounce().map(|()| write_all(&File::from(file), &items));
+        thread::Builder::new().name("output".into()).spawn(work)?;
+        Ok(Self { queue, lost: 0 })
+    }
+
+    /// Queues a line, or counts it if the queue is full. Never blocks.
+    pub fn write(&mut self, line: &str) {
+        self.report_lost();
+        if self.lost > 0 || !self.queues(format!("{line}\n")) {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Queues the count of lost lines, if there are any and the queue has room.
+    pub fn report_lost(&mut self) {
+        let lost = self.lost;
+        if lost > 0
+            && self.queues(format!("casemate: {lost} lines were lost here: nobody read them in time\n"))
+        {
+            self.lost = 0;
+        }
+    }
+
+    fn queues(&self, text: String) -> bool {
+        self.queue.try_send(Item::Text(text)).is_ok()
+    }
+
+    /// Waits until everything is written, but at most one second.
+    pub fn flush(&mut self) {
+        self.report_lost();
+        let (done, is_done) = channel();
+        match self.queue.try_send(Item::Flush(done)) {
+            // The thread drops the sender, which ends the wait.
+            Ok(()) => drop(is_done.recv_timeout(FLUSH)),
+            // Nobody has read a line for long, so nobody will within a second.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Writes text to standard error, and waits at most one second for it.
+pub fn show_error(text: &dyn Display) {
+    match Output::standard_error() {
+        Ok(mut output) => output.write(&text.to_string()),
+        // Without a thread it is better to wait than to say nothing.
+        Err(_) => eprintln!("{text}"),
+    }
+}
+
+/// Writes a line to standard output, and waits at most one second for it.
+pub fn show(line: &str) -> io::Result<()> {
+    Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
+}
+
+fn write_all(file: &File, items: &Receiver<Item>) {
+    for item in items {
+        match item {
+            // A reader that has gone gets nothing more; the next line may find another one, of a FIFO.
+            Item::Text(text) => drop(write(file, text.as_bytes())),
+            Item::Flush(done) => drop(done),
+        }
+    }
+}
+
+fn write(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                local::poll(&mut [Polled::new(file.as_fd(), false, true)], RETRY)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::time::Instant;
+
+    /// More than a pipe and the queue hold.
+    const LINES: usize = 4 * QUEUE;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_stops_nothing_and_lost_lines_are_counted() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut output = Output::start(writer.into()).unwrap();
+        let start = Instant::now();
+        (0..LINES).for_each(|n| output.write(&format!("{n:064}")));
+        assert!(output.lost > 0);
+        output.flush();
+        assert!(start.elapsed() < Duration::from_secs(20), "it waited for the reader");
+        // Somebody reads again: the lines come in order, and then the count of those that are missing.
+        let lost = output.lost;
+        let reads = thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect());
+        while output.lost > 0 {
+            assert!(start.elapsed() < Duration::from_secs(40), "there is never room again");
+            thread::sleep(Duration::from_millis(10));
+            output.report_lost();
+        }
+        output.write("the last line");
+        drop(output);
+        let lines: Vec<String> = reads.join().unwrap();
+        let written = LINES - usize::try_from(lost).unwrap();
+        let expected = (0..written).map(|n| format!("{n:064}")).chain([
+            format!("casemate: {lost} lines were lost here: nobody read them in time"),
+            "the last line".into(),
+        ]);
+        assert_eq!(lines, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everything_is_written_when_it_is_dropped() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut output = Output::start(writer.into()).unwrap();
+        (0..100).for_each(|n| output.write(&n.to_string()));
+        drop(output);
+        let lines: Vec<String> = BufReader::new(reader).lines().map(Result::unwrap).collect();
+        assert_eq!(lines, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    }
+}
