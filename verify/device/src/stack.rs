@@ -77,7 +77,8 @@ impl Stack {
         let mut notices: Vec<Notice> = Vec::new();
         ike.serve(now, &self.interface, &mut self.device, &mut self.sockets, |notice| notices.push(notice));
         for notice in notices {
-            if let Some((_, line)) = lines::of(self.device.endpoint(), &notice) {
+            let sa = self.device.endpoint().sa_of(&notice);
+            if let Some((_, line)) = lines::of(&notice, sa.as_ref()) {
                 eprintln!("{line}");
             }
             if let Notice::Ike(event) = notice {
