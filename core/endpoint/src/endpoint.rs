@@ -1,13 +1,13 @@
 //! The door.
 
 mod ended;
+mod follow;
 
 use crate::Notice;
 use crate::children::{Bench, Children};
 use crate::host::{DatapathHost, Routes, Spis};
-use crate::policy::Spds;
 use crate::reqids::Reqids;
-use crate::traps::{Held, Sprung, Traps};
+use crate::traps::{Sprung, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -47,6 +47,8 @@ pub struct Endpoint {
     reqids: Reqids,
     /// Events of the data path that are known to be lost.
     lost: u64,
+    /// When traps are to follow the addresses of this host.
+    follow_at: Option<Instant>,
 }
 
 impl Endpoint {
@@ -64,6 +66,7 @@ impl Endpoint {
             notices: VecDeque::new(),
             reqids: Reqids::default(),
             lost: 0,
+            follow_at: None,
         }
     }
 
@@ -110,9 +113,9 @@ impl Endpoint {
         }
         let held = self.still_held(&connections);
         let held_before = self.still_held(&before);
-        if let Err(full) = self.set_traps(&connections, held) {
+        if let Err(full) = self.set_traps(&connections, held, means) {
             // There was room for the old ones.
-            let _ = self.set_traps(&before, held_before);
+            let _ = self.set_traps(&before, held_before, means);
             return Err(full);
         }
         let gone = self.ike.configure(connections, pools);
@@ -126,33 +129,6 @@ impl Endpoint {
             self.with_ike(means, |ike, env| ike.start(&connection, &child, env));
         }
         self.serve(means);
-        Ok(())
-    }
-
-    fn set_traps(&mut self, connections: &[Arc<Connection>], held: Vec<Held>) -> Result<(), InsertError> {
-        let Self { traps, datapath, notices, .. } = self;
-        traps.clear(&mut Spds { datapath, notices });
-        let set = self.add_traps(connections, held);
-        for (connection, child) in self.children.origins() {
-            self.traps.came_up(&connection.name, &child.name);
-        }
-        set
-    }
-
-    fn add_traps(&mut self, connections: &[Arc<Connection>], held: Vec<Held>) -> Result<(), InsertError> {
-        let Self { traps, datapath, notices, reqids, .. } = self;
-        let mut spds = Spds { datapath, notices };
-        for held in held {
-            traps.add(&mut spds, held, reqids.next())?;
-        }
-        for connection in connections {
-            for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                traps.add(&mut spds, Held::configured(connection, child), reqids.next())?;
-            }
-            for shunt in &connection.shunts {
-                traps.add_shunt(&mut spds, shunt)?;
-            }
-        }
         Ok(())
     }
 
@@ -204,12 +180,13 @@ impl Endpoint {
 
     /// When [`serve`](Self::serve) is to be called at the latest.
     pub fn due(&self) -> Option<Instant> {
-        self.ike.due().into_iter().chain(self.children.due()).min()
+        self.ike.due().into_iter().chain(self.children.due()).chain(self.follow_at).min()
     }
 
     /// Does everything beside packets: call it after packets were moved, and when it is [`due`](Self::due).
     pub fn serve(&mut self, means: &mut Means<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, means.now);
+        self.follow_routes(means);
         // What one side tells may make the other tell something: a few rounds, then it is somebody else's turn.
         for _ in 0..MAX_ROUNDS {
             let due = self.ike.due().is_some_and(|due| due <= means.now);

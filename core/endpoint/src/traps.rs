@@ -1,15 +1,16 @@
 //! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
 
+use crate::host::Routes;
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
-use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, Shunt};
+use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
 use casemate_ike::{Traffic, TrafficTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange, Protocol};
 use casemate_tables::{Names, Table};
 use casemate_wire::flow::FlowKey;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The traps and shunts of all connections.
 #[derive(Debug, Default)]
@@ -39,33 +40,48 @@ pub(crate) struct Sides {
 
 impl Held {
     /// The traffic of a child that waits for its first packet.
-    pub(crate) fn configured(connection: &Arc<Connection>, child: &Arc<Child>) -> Self {
-        let ends = |patterns: &[AddrPattern]| -> Vec<IpAddr> {
-            patterns.iter().find_map(|pattern| pattern.single()).into_iter().collect()
-        };
-        let local = fill(&child.local_ts, &ends(&connection.local_addrs));
-        let remote = fill(&child.remote_ts, &ends(&connection.remote_addrs));
-        Self { connection: connection.clone(), child: child.clone(), sides: Sides { local, remote } }
+    pub(crate) fn configured(connection: &Arc<Connection>, child: &Arc<Child>, routes: &dyn Routes) -> Self {
+        let peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
+        // Without an address of the peer there can be no SA. What it might be for is held all the same.
+        let remote = fill(&child.remote_ts, peer.as_ref().map_or(&ANYWHERE, core::slice::from_ref));
+        let sides = Sides { local: local(connection, child, routes), remote };
+        Self { connection: connection.clone(), child: child.clone(), sides }
+    }
+
+    /// The traffic of a child whose Child SA carried `remote` of the peer's side: `dynamic` selectors of that side have its single
+    /// addresses.
+    pub(crate) fn after(
+        (connection, child): (&Arc<Connection>, &Arc<Child>),
+        remote: &[Traffic],
+        routes: &dyn Routes,
+    ) -> Self {
+        let mut ends: Vec<IpAddr> = Vec::new();
+        let ranges = remote.iter().map(|traffic| traffic.addrs);
+        for range in ranges.filter(|range| range.first() == range.last()) {
+            if !ends.contains(&range.first()) {
+                ends.push(range.first());
+            }
+        }
+        let sides = Sides { local: local(connection, child, routes), remote: fill(&child.remote_ts, &ends) };
+        Self { connection: connection.clone(), child: child.clone(), sides }
+    }
+
+    /// Whether its selectors follow the address that the host has on the way to the peer.
+    fn follows_routes(&self) -> bool {
+        let is_dynamic = self.child.local_ts.iter().any(|ts| ts.addrs.is_none());
+        is_dynamic && self.connection.vips.is_empty() && self.connection.path(|_| None).is_err()
     }
 }
 
-impl Sides {
-    /// The traffic of a child whose Child SA carried `local` and `remote`: what is `dynamic` has the single
-    /// addresses of these.
-    pub(crate) fn after(child: &Child, local: &[Traffic], remote: &[Traffic]) -> Self {
-        let ends = |side: &[Traffic]| -> Vec<IpAddr> {
-            let mut addrs: Vec<IpAddr> = Vec::new();
-            for range in
-                side.iter().map(|traffic| traffic.addrs).filter(|range| range.first() == range.last())
-            {
-                if !addrs.contains(&range.first()) {
-                    addrs.push(range.first());
-                }
-            }
-            addrs
-        };
-        Self { local: fill(&child.local_ts, &ends(local)), remote: fill(&child.remote_ts, &ends(remote)) }
-    }
+/// Every address, of both IP versions: what `dynamic` means while the address is not known.
+const ANYWHERE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+
+/// Traffic of our side: `dynamic` is the address from which IKE would begin. A host that asks for virtual addresses, or has no route to
+/// the peer, does not know its address: then packets from every address are held.
+fn local(connection: &Connection, child: &Child, routes: &dyn Routes) -> Vec<Traffic> {
+    let path = connection.path(|remote| routes.source_for(remote)).ok();
+    let own = path.filter(|_| connection.vips.is_empty()).map(|path| path.local.ip());
+    fill(&child.local_ts, own.as_ref().map_or(&ANYWHERE, core::slice::from_ref))
 }
 
 #[derive(Debug)]
@@ -76,6 +92,8 @@ struct Trap {
     asked: bool,
     /// Child SAs that there are.
     up: usize,
+    /// Of its policies; no SA has it.
+    reqid: u32,
 }
 
 /// What a packet asks for.
@@ -90,22 +108,49 @@ impl Traps {
     /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
     /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
     pub(crate) fn add(&mut self, spds: &mut Spds<'_>, held: Held, reqid: u32) -> Result<(), InsertError> {
-        let Held { connection, child, sides } = &held;
-        let mode = match child.mode {
-            ChildMode::Tunnel => Mode::Tunnel,
-            ChildMode::Transport => Mode::Transport,
-        };
-        let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
-        let action = protect(template);
-        let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-        let policies = PolicySet::add(spds, (&sides.local, &sides.remote), (&action, &action), rank)?;
+        let policies = policies_of(spds, &held, reqid)?;
         let place = self.traps.len();
         for policy in policies.outbound() {
             self.by_policy.insert(policy, place);
         }
-        self.by_name.insert(connection.name.as_bytes(), [place as u64, 0]);
-        self.traps.push(Trap { held, policies, asked: false, up: 0 });
+        self.by_name.insert(held.connection.name.as_bytes(), [place as u64, 0]);
+        self.traps.push(Trap { held, policies, asked: false, up: 0, reqid });
         Ok(())
+    }
+
+    /// Whether there is a trap whose selectors follow the addresses of this host.
+    pub(crate) fn follow_routes(&self) -> bool {
+        self.traps.iter().any(|trap| trap.held.follows_routes())
+    }
+
+    /// Has traps follow the addresses of this host. New policies are there before old ones go. Returns the traps for which
+    /// there is no room in the SPD: they stay as they are.
+    pub(crate) fn follow(&mut self, spds: &mut Spds<'_>, routes: &dyn Routes) -> Vec<Held> {
+        let Self { traps, by_policy, .. } = self;
+        let mut refused = Vec::new();
+        for (place, trap) in traps.iter_mut().enumerate().filter(|(_, trap)| trap.held.follows_routes()) {
+            let now = local(&trap.held.connection, &trap.held.child, routes);
+            if now == trap.held.sides.local {
+                continue;
+            }
+            let mut held = trap.held.clone();
+            held.sides.local = now;
+            match policies_of(spds, &held, trap.reqid) {
+                Ok(policies) => {
+                    let mut old = core::mem::replace(&mut trap.policies, policies);
+                    for policy in old.outbound() {
+                        by_policy.remove(policy);
+                    }
+                    old.remove(spds);
+                    for policy in trap.policies.outbound() {
+                        by_policy.insert(policy, place);
+                    }
+                    trap.held = held;
+                }
+                Err(_) => refused.push(held),
+            }
+        }
+        refused
     }
 
     /// Whether there is a trap for this child of this connection.
@@ -222,6 +267,18 @@ impl Trap {
 /// What stands behind a name.
 fn place([place, _]: [u64; 2]) -> usize {
     place as usize
+}
+
+fn policies_of(spds: &mut Spds<'_>, held: &Held, reqid: u32) -> Result<PolicySet, InsertError> {
+    let Held { child, sides, .. } = held;
+    let mode = match child.mode {
+        ChildMode::Tunnel => Mode::Tunnel,
+        ChildMode::Transport => Mode::Transport,
+    };
+    let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
+    let action = protect(template);
+    let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
+    PolicySet::add(spds, (&sides.local, &sides.remote), (&action, &action), rank)
 }
 
 fn fill(templates: &[TrafficTemplate], ends: &[IpAddr]) -> Vec<Traffic> {

@@ -25,7 +25,6 @@ use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
 use casemate_tables::Table;
-use core::net::{IpAddr, SocketAddr};
 
 pub use waiting::Waiting;
 
@@ -159,7 +158,7 @@ impl Ike {
         if self.sas.current() >= most {
             return Err(NotBegun::Full);
         }
-        let path = self.path_of(connection, env.host)?;
+        let path = connection.path(|remote| env.host.source_for(remote))?;
         let mut cx = Cx { env, shared: &mut self.shared };
         let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
         let sa = begun.map_err(|_| NotBegun::Provider)?;
@@ -168,19 +167,6 @@ impl Ike {
         self.make_room(env);
         self.settle(env);
         Ok(id)
-    }
-
-    fn path_of(&self, connection: &Connection, host: &dyn Host) -> Result<Path, NotBegun> {
-        let remote = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
-        let remote = remote.ok_or(NotBegun::NoRemoteAddress)?;
-        let same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
-        let configured = connection.local_addrs.iter().filter_map(|pattern| pattern.single());
-        let local = configured.into_iter().find(same_version).or_else(|| host.source_for(remote));
-        let local = local.ok_or(NotBegun::NoRoute)?;
-        Ok(Path {
-            local: SocketAddr::new(local, connection.local_port),
-            remote: SocketAddr::new(remote, connection.remote_port),
-        })
     }
 
     /// Closes an IKE SA with everything in it.

@@ -77,6 +77,7 @@ impl Front {
             }
             if addresses {
                 self.live.note_addresses();
+                common.home().endpoint.note_routes();
             }
             common.round(&ready, &mut self.batch)?;
             self.batch.now = self.clock.now();

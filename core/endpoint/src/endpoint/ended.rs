@@ -5,7 +5,7 @@ use super::{Endpoint, Means};
 use crate::Notice;
 use crate::names::is_named;
 use crate::policy::Spds;
-use crate::traps::{Held, Sides};
+use crate::traps::Held;
 use alloc::sync::Arc;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::{Child, Connection, OnClose};
@@ -32,13 +32,13 @@ impl Endpoint {
     pub(super) fn child_down(&mut self, id: ChildId, why: Down, means: &Means<'_>) {
         let ended = self.children.origin(id);
         let held = ended.as_ref().filter(|(_, child)| child.action_after(why) == OnClose::Trap);
-        let held = held.and_then(|(connection, child)| self.held(id, connection, child));
-        let is_held = held.as_ref().is_none_or(|held| self.hold(held).is_ok());
+        let held = held.and_then(|(connection, child)| self.held(id, connection, child, means));
+        let is_held = held.as_ref().is_none_or(|held| self.hold(held, means).is_ok());
         let (children, mut bench) = self.bench(means);
         children.remove(id, why, &mut bench);
         if let Some(held) = held.filter(|_| !is_held) {
             // There is more room in the SPD now.
-            if self.hold(&held).is_err() {
+            if self.hold(&held, means).is_err() {
                 let (connection, child) = (held.connection, held.child);
                 self.notices.push_back(Notice::NotHeld { connection, child });
             }
@@ -49,23 +49,21 @@ impl Endpoint {
         }
     }
 
-    /// What is to be held after a Child SA; `None` if a trap has it already, or its child is not configured
-    /// as it was any more.
-    fn held(&self, id: ChildId, connection: &Connection, child: &Child) -> Option<Held> {
+    /// What is to be held after a Child SA; `None` if a trap has it already, or its child is not configured as it was any more.
+    fn held(&self, id: ChildId, connection: &Connection, child: &Child, means: &Means<'_>) -> Option<Held> {
         let mut connections = self.ike.connections().iter();
         let connection = connections.find(|known| known.name == connection.name)?;
         let child = connection.children.iter().find(|known| ***known == *child)?;
         // Only what can be begun from here is worth a trap: others, such as road warriors, may be many.
         let is_reachable = connection.remote_addrs.iter().any(|pattern| pattern.single().is_some());
         let is_new = !self.traps.has(&connection.name, &child.name);
-        let (local, remote) = self.children.traffic(id)?;
-        let sides = Sides::after(child, local, remote);
-        let held = Held { connection: connection.clone(), child: child.clone(), sides };
+        let (_, remote) = self.children.traffic(id)?;
+        let held = Held::after((connection, child), remote, means.routes);
         (is_reachable && is_new && child.policies).then_some(held)
     }
 
     /// Sets the trap.
-    fn hold(&mut self, held: &Held) -> Result<(), InsertError> {
+    fn hold(&mut self, held: &Held, means: &Means<'_>) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, reqids, children, .. } = self;
         traps.add(&mut Spds { datapath, notices }, held.clone(), reqids.next())?;
         let is_its = |origin: &(&Connection, &Child)| {
@@ -75,6 +73,9 @@ impl Endpoint {
             .origins()
             .filter(is_its)
             .for_each(|_| traps.came_up(&held.connection.name, &held.child.name));
+        if self.follow_at.is_none() && traps.follow_routes() {
+            self.follow_at = Some(means.now);
+        }
         Ok(())
     }
 

@@ -4,11 +4,12 @@ use super::{
     AddrPattern, Child, IdPattern, Identity, IkeProposal, Lifespan, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod, Shunt, ike_proposals,
 };
+use crate::{NotBegun, Path};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 /// The UDP port of IKE (RFC 7296 section 2).
@@ -103,6 +104,20 @@ impl Connection {
         let local = LocalAuth { id: Some(own), method: LocalMethod::SharedKey };
         let remote = RemoteAuth { id: IdPattern::Exactly(peer), method: RemoteMethod::SharedKey };
         Self::new(name, local, remote)
+    }
+
+    /// Both ends of an exchange that is begun from here: the first single address of the peer, and of the host the first single address
+    /// of the same IP version; if there is none, what `source_for` returns, our address on the way to the peer.
+    pub fn path(&self, source_for: impl FnOnce(IpAddr) -> Option<IpAddr>) -> Result<Path, NotBegun> {
+        let remote = self.remote_addrs.iter().find_map(|pattern| pattern.single());
+        let remote = remote.ok_or(NotBegun::NoRemoteAddress)?;
+        let same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
+        let configured = self.local_addrs.iter().filter_map(|pattern| pattern.single()).find(same_version);
+        let local = configured.or_else(|| source_for(remote)).ok_or(NotBegun::NoRoute)?;
+        Ok(Path {
+            local: SocketAddr::new(local, self.local_port),
+            remote: SocketAddr::new(remote, self.remote_port),
+        })
     }
 
     /// Whether another sequence of requests follows after `sequences` of them that the peer did not respond to.

@@ -1,0 +1,75 @@
+//! Traps of the configuration. Those whose local selector is `dynamic` follow the address that the host has on the way to the peer.
+
+use super::{Endpoint, Means};
+use crate::Notice;
+use crate::host::Routes;
+use crate::policy::Spds;
+use crate::traps::Held;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::spd::InsertError;
+use casemate_ike::config::Connection;
+use core::time::Duration;
+
+/// How often the address on the way to a peer is looked up, if nobody says that it may have changed.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+impl Endpoint {
+    /// Addresses or routes of the host have changed: the next [`serve`](Self::serve) has traps follow them. Without
+    /// this call they follow within a second.
+    pub fn note_routes(&mut self) {
+        self.follow_at = self.follow_at.map(|_| casemate_sa::Instant::ZERO);
+    }
+
+    /// Has traps follow, if it is time.
+    pub(super) fn follow_routes(&mut self, means: &Means<'_>) {
+        if self.follow_at.is_none_or(|at| at > means.now) {
+            return;
+        }
+        let Self { traps, datapath, notices, .. } = self;
+        let refused = traps.follow(&mut Spds { datapath, notices }, means.routes);
+        for Held { connection, child, .. } in refused {
+            self.notices.push_back(Notice::NotHeld { connection, child });
+        }
+        self.follow_at = Some(means.now.after(FOLLOW));
+    }
+
+    /// Puts the traps and shunts of these connections in the place of all others.
+    pub(super) fn set_traps(
+        &mut self,
+        connections: &[Arc<Connection>],
+        held: Vec<Held>,
+        means: &Means<'_>,
+    ) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, .. } = self;
+        traps.clear(&mut Spds { datapath, notices });
+        let set = self.add_traps(connections, held, means.routes);
+        for (connection, child) in self.children.origins() {
+            self.traps.came_up(&connection.name, &child.name);
+        }
+        self.follow_at = self.traps.follow_routes().then(|| means.now.after(FOLLOW));
+        set
+    }
+
+    fn add_traps(
+        &mut self,
+        connections: &[Arc<Connection>],
+        held: Vec<Held>,
+        routes: &dyn Routes,
+    ) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, reqids, .. } = self;
+        let mut spds = Spds { datapath, notices };
+        for held in held {
+            traps.add(&mut spds, held, reqids.next())?;
+        }
+        for connection in connections {
+            for child in connection.children.iter().filter(|child| child.start.on_traffic) {
+                traps.add(&mut spds, Held::configured(connection, child, routes), reqids.next())?;
+            }
+            for shunt in &connection.shunts {
+                traps.add_shunt(&mut spds, shunt)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! Traps with the default values of `local_addrs` (`%any`) and `local_ts` (`dynamic`): nothing passes in clear.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use casemate::{Datapath, Endpoint, Means, Notice, Routes};
+use casemate_crypto::{Provider, Providers, SecretBytes};
+use casemate_datapath::{Config, Direction, DropReason, Outbound};
+use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Start};
+use casemate_ike::{Event, NotBegun, Settings, SharedKeys, TrafficTemplate};
+use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_sa::{AddrRange, Instant};
+use common::{Dice, OWN, PEER, only, send};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MOVED: [u8; 4] = [192, 0, 2, 9];
+const INSIDE: [u8; 4] = [10, 1, 0, 1];
+
+/// The address of this host on the way to every peer.
+struct Address(Option<[u8; 4]>);
+
+impl Routes for Address {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        self.0.map(IpAddr::from)
+    }
+}
+
+struct Host {
+    endpoint: Endpoint,
+    address: Address,
+    now: Instant,
+}
+
+impl Host {
+    fn new(address: Option<[u8; 4]>, connection: Connection) -> Self {
+        let datapath = Datapath::new(Config::server(1));
+        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
+        let mut host = Self { endpoint, address: Address(address), now: Instant::from_secs(1) };
+        host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        host
+    }
+
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
+        let mut means = Means {
+            now: self.now,
+            unix_time: 0,
+            rng: &mut Dice(1),
+            providers: &Providers(&list),
+            credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of both")),
+            routes: &self.address,
+        };
+        act(&mut self.endpoint, &mut means)
+    }
+
+    /// Whether a packet is held back: it is neither sent nor passed in clear.
+    fn holds(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
+        let verdict = send(&mut self.endpoint, self.now, (from, to));
+        matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
+    }
+
+    /// Whether IKE has begun, after what packets asked for was heard.
+    fn has_begun(&mut self) -> bool {
+        self.act(Endpoint::serve);
+        self.endpoint.ike().counts().0 == 1
+    }
+
+    fn policies(&self) -> usize {
+        self.endpoint.datapath().policies(Direction::Outbound).count()
+    }
+}
+
+/// With a trap, and the local side as it is when nothing is said.
+fn trap(remote: Option<[u8; 4]>) -> Connection {
+    let identity = |name: &str| Identity::Fqdn(name.into());
+    let mut connection = Connection::with_shared_key("peer", identity("own"), identity("peer"));
+    connection.remote_addrs = only(PEER);
+    let start = Start { on_traffic: true, at_once: false };
+    let mut child = Child { start, ..Child::new("all") };
+    if let Some(remote) = remote {
+        let addrs = Some(AddrRange::single(remote.into()));
+        child.remote_ts = vec![TrafficTemplate { addrs, ..TrafficTemplate::DYNAMIC }];
+    }
+    connection.children = vec![Arc::new(child)];
+    connection
+}
+
+#[test]
+fn the_local_side_is_the_address_on_the_way_to_the_peer() {
+    let mut host = Host::new(Some(OWN), trap(None));
+    assert!(host.holds(OWN, PEER));
+    assert!(!host.holds(MOVED, PEER), "no address of this host: not its traffic");
+    assert!(host.has_begun());
+}
+
+#[test]
+fn of_several_local_addresses_that_of_the_peers_ip_version_counts() {
+    let mut connection = trap(None);
+    connection.local_addrs.clear();
+    let v6 = AddrRange::single("2001:db8::1".parse().unwrap());
+    connection.local_addrs = vec![AddrPattern::Range(v6)];
+    connection.local_addrs.extend(only(OWN));
+    assert!(Host::new(None, connection).holds(OWN, PEER));
+}
+
+#[test]
+fn a_road_warrior_without_an_address_holds_packets_from_every_address() {
+    for vip in ["0.0.0.0", "10.3.0.1"] {
+        let connection = Connection { vips: vec![vip.parse().unwrap()], ..trap(Some(INSIDE)) };
+        let mut host = Host::new(Some(OWN), connection);
+        assert!(host.holds(OWN, INSIDE) && host.holds(MOVED, INSIDE) && host.holds([10, 3, 0, 1], INSIDE));
+        assert!(!host.holds(OWN, PEER), "not the traffic of the child");
+        assert!(host.has_begun());
+    }
+}
+
+#[test]
+fn without_a_route_packets_are_held_and_the_log_is_told() {
+    for remote in [None, Some(INSIDE)] {
+        let mut host = Host::new(None, trap(remote));
+        assert!(host.holds(OWN, remote.unwrap_or(PEER)));
+        assert!(!host.has_begun());
+        let notices: Vec<Notice> = std::iter::from_fn(|| host.endpoint.next_notice()).collect();
+        let is_told =
+            |notice: &Notice| matches!(notice, Notice::Ike(Event::NotBegun { error: NotBegun::NoRoute, .. }));
+        assert!(notices.iter().any(is_told), "{notices:?}");
+    }
+}
+
+#[test]
+fn without_an_address_of_the_peer_packets_are_held_and_the_log_is_told() {
+    let connection = Connection { remote_addrs: vec![AddrPattern::Any], ..trap(Some(INSIDE)) };
+    let mut host = Host::new(Some(OWN), connection);
+    assert!(host.holds(OWN, INSIDE));
+    assert!(!host.has_begun());
+    let mut notices = std::iter::from_fn(|| host.endpoint.next_notice());
+    let is_told = |notice: Notice| {
+        matches!(notice, Notice::Ike(Event::NotBegun { error: NotBegun::NoRemoteAddress, .. }))
+    };
+    assert!(notices.any(is_told));
+}
+
+#[test]
+fn a_trap_follows_the_address() {
+    let mut host = Host::new(Some(OWN), trap(None));
+    let before = host.policies();
+    for address in [Some(MOVED), None, Some(OWN)] {
+        host.address = Address(address);
+        host.now = host.now.after(Duration::from_secs(2));
+        assert!(host.endpoint.due().is_some_and(|due| due <= host.now));
+        host.act(Endpoint::serve);
+        assert!(host.holds(address.unwrap_or(MOVED), PEER), "{address:?}");
+    }
+    assert_eq!(host.policies(), before);
+    assert!(host.has_begun());
+    // At once if the host says so.
+    host.address = Address(Some(MOVED));
+    host.endpoint.note_routes();
+    host.act(Endpoint::serve);
+    assert!(host.holds(MOVED, PEER) && !host.holds(OWN, PEER));
+}
+
+#[test]
+fn a_reload_from_start_to_trap_holds_packets() {
+    let connection = trap(None);
+    let mut before = connection.clone();
+    before.children = vec![Arc::new(Child { start: Start::default(), ..Child::new("all") })];
+    let mut host = Host::new(Some(OWN), before);
+    assert!(!host.holds(OWN, PEER));
+    host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+    assert!(host.holds(OWN, PEER));
+}
