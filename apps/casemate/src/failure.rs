@@ -24,6 +24,12 @@ impl Failure {
         Self::Failed(reason.to_string())
     }
 
+    /// The reason in words, without the program's name.
+    pub fn reason(&self) -> &str {
+        let (Self::BadInput(text) | Self::Failed(text)) = self;
+        text
+    }
+
     /// The exit status.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -37,8 +43,7 @@ impl fmt::Display for Failure {
     /// Every line with the program's name in front, so that it is known whose it is in a log. A reason may quote what a peer, a file or
     /// another process says, so it is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::BadInput(text) | Self::Failed(text)) = self;
-        for (n, line) in text.lines().enumerate() {
+        for (n, line) in self.reason().lines().enumerate() {
             let end = if n == 0 { "" } else { "\n" };
             write!(f, "{end}casemate: {}", printable::line(line))?;
         }

@@ -198,7 +198,7 @@ impl Place {
 fn finish(engine: Engine, ended: Result<(), casemate_linux::Error>) -> Result<(), Failure> {
     let Err(error) = ended else { return engine.close().map_err(Failure::failed) };
     let closed = engine.abandon();
-    let also = closed.err().map_or(String::new(), |also| format!("\ncasemate: {also}"));
+    let also = closed.err().map_or(String::new(), |also| format!("\n{also}"));
     Err(blocked(format!("{error}{also}")))
 }
 
@@ -210,7 +210,7 @@ fn failed(journal: &Journal, error: impl std::fmt::Display) -> Failure {
 /// An error of a run whose guard stands.
 fn blocked(error: impl std::fmt::Display) -> Failure {
     Failure::failed(format!(
-        "{error}\ncasemate: what is protected stays blocked until `casemate run` or `casemate cleanup`"
+        "{error}\nwhat is protected stays blocked until `casemate run` or `casemate cleanup`"
     ))
 }
 

@@ -62,7 +62,7 @@ fn what_is_to_be_set_up_again_is_shown_and_can_be_cancelled() {
         does(&lab.right, &["terminate", "t"]);
         lab.left.waits_until(|status| status["ike_waiting"][0]["child"] == "c");
         let shown = String::from_utf8(lab.left.casemate(&["status"]).stdout).unwrap();
-        assert!(shown.contains("To be set up again") && shown.contains("t.c"), "{shown}");
+        assert!(shown.contains("To be set up again") && shown.contains("t/c"), "{shown}");
         does(&lab.left, &["terminate", name]);
         let status = lab.left.status();
         assert_eq!((&status["ike_waiting"], children(&status)), (&Value::Array(vec![]), 0), "{name}");
@@ -71,6 +71,61 @@ fn what_is_to_be_set_up_again_is_shown_and_can_be_cancelled() {
         thread::sleep(Duration::from_secs(5));
         assert_eq!(children(&lab.left.status()), 0, "{name}: {}", left.said());
         does(&lab.left, &["initiate", "c"]);
+    }
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// Two connections of the same two hosts, each with a child of the same name.
+fn two_connections(side: Side) -> String {
+    let name = |connection: &str, side: Side| format!("{connection}-{side:?}.test").to_lowercase();
+    let one = |connection: &str, v4: bool| {
+        let length = if v4 { 32 } else { 128 };
+        format!(
+            "{connection} {{\n local_addrs = {}\n remote_addrs = {}\n local {{ auth = psk\n id = {} }}\n \
+             remote {{ auth = psk\n id = {} }}\n children {{ nets {{\n local_ts = {}/{length}\n \
+             remote_ts = {}/{length}\n }} }} }}\n",
+            side.outer(true),
+            side.other().outer(true),
+            name(connection, side),
+            name(connection, side.other()),
+            side.inner(v4),
+            side.other().inner(v4),
+        )
+    };
+    format!("connections {{\n{}{}}}\n{SECRETS}", one("a", true), one("b", false))
+}
+
+/// The inbound SPIs of the children of a connection.
+fn spis(host: &Host, connection: &str) -> Vec<String> {
+    let status = host.status();
+    let sas = status["ike_sas"].as_array().unwrap().iter().filter(|sa| sa["name"] == connection);
+    let children = sas.flat_map(|sa| sa["children"].as_array().unwrap());
+    children.map(|child| child["spi_in"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_child_is_named_with_its_connection() {
+    let Some(lab) = Lab::build("a_child_is_named_with_its_connection") else { return };
+    let [left, right] = [&lab.left, &lab.right].map(|host| host.negotiate(&two_connections(host.side), None));
+    for name in ["a/nets", "b/nets"] {
+        does(&lab.left, &["initiate", name]);
+    }
+    let shown = String::from_utf8(lab.left.casemate(&["status"]).stdout).unwrap();
+    assert!(shown.contains("a/nets") && shown.contains("b/nets"), "{shown}");
+    assert!(left.said().contains("a/nets{"), "{}", left.said());
+    let (a, b) = (spis(&lab.left, "a"), spis(&lab.left, "b"));
+    assert_eq!((a.len(), b.len()), (1, 1));
+    does(&lab.left, &["rekey", "b/nets"]);
+    lab.left.waits_until(|_| {
+        let now = spis(&lab.left, "b");
+        now.len() == 1 && now != b
+    });
+    assert_eq!(spis(&lab.left, "a"), a);
+    let b = spis(&lab.left, "b");
+    does(&lab.left, &["terminate", "a/nets"]);
+    assert_eq!((spis(&lab.left, "a"), spis(&lab.left, "b")), (vec![], b));
+    for command in ["terminate", "rekey"] {
+        assert!(!lab.left.casemate(&[command, "a/nets"]).status.success(), "{command}: it is gone");
     }
     assert!(left.stop().success() && right.stop().success());
 }

@@ -21,7 +21,7 @@ impl Loading {
             let _bell = bell;
             let sender = sender;
             let loaded = confine::renounce().map_err(|error| error.to_string());
-            let loaded = loaded.and_then(|()| source.load().map_err(|failure| failure.to_string()));
+            let loaded = loaded.and_then(|()| source.load().map_err(|failure| failure.reason().to_owned()));
             // Nobody waits for it at the end of the program.
             let _ = sender.send(loaded);
         };

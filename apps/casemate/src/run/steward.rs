@@ -103,7 +103,7 @@ impl Steward {
         let Some(source) = &self.source else { return };
         if let Err(failure) = source.check() {
             let what = "warning: a reload will fail, because files of other users cannot be read any more:";
-            self.log.note(Kind::Own, &format!("{what} {failure}"));
+            self.log.note(Kind::Own, &format!("{what} {}", failure.reason()));
         }
     }
 

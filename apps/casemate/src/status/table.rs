@@ -96,7 +96,7 @@ fn ike_row(sa: &Value) -> [String; 7] {
 
 fn waiting_row(waiting: &Value) -> [String; 3] {
     let name = match waiting.get("child").and_then(Value::as_str) {
-        Some(child) => format!("{}.{child}", show(waiting, "name")),
+        Some(child) => format!("{}/{child}", show(waiting, "name")),
         None => show(waiting, "name"),
     };
     [name, time(waiting, "in_seconds"), show(waiting, "failed_attempts")]
@@ -106,7 +106,7 @@ fn child_row(sa: &Value, child: &Value) -> [String; 8] {
     let pair = |names: [&str; 2]| names.map(|name| show(child, name)).join("/");
     let all = |name| list(child, name).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
     [
-        format!("{}.{}", show(sa, "name"), show(child, "name")),
+        format!("{}/{}", show(sa, "name"), show(child, "name")),
         show(child, "state"),
         what(child),
         pair(["spi_in", "spi_out"]),
@@ -273,9 +273,9 @@ mod tests {
         for line in [
             "casemate 1.2.3 (pid 7) on tun5, up 0:00:05, from /etc/swanctl.conf",
             "  office  established  right.example.org  192.0.2.2:4500  aes128gcm16-prfsha256-x25519  0:01:01  3:53:20",
-            "  office.nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
+            "  office/nets  installed  esp tunnel  c1000001/c2000002  10.1.0.0/16  10.2.0.0/16, 10.3.0.0/16  3/4             -",
             "  virtual addresses from office: 10.98.0.1",
-            "  office.voice  0:00:07  3",
+            "  office/voice  0:00:07  3",
             "  home          0:01:04  10",
             "  icv-mismatch  2",
         ] {
