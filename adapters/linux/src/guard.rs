@@ -233,10 +233,15 @@ impl Guard {
         text.push_str("    goto in_whole\n  }\n");
     }
 
-    /// ESP, AH and IKE between others are traffic like any other.
+    /// ESP, AH and IKE between others are traffic like any other. What a source route (RFC 791) leads on from here
+    /// still has one of our addresses as its destination.
     fn forwarded(&self, text: &mut String) {
         base_chain(text, "forwarded", ("forward", -300));
         let _ = writeln!(text, "    iifname \"{}\" accept", self.frame.tun);
+        // Its next destination comes into its header behind this hook, so no policy can judge it.
+        for option in ["lsrr", "ssrr"] {
+            let _ = writeln!(text, "    ip option {option} exists fib daddr type local counter drop");
+        }
         if_fragment("goto in_fragment", text);
         text.push_str("    goto in_whole\n  }\n");
     }

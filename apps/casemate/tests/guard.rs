@@ -14,8 +14,10 @@ mod attacker;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
 
-use attacker::{AH, ESP, Site, To, UDP, count, fragments, packet, receive, tunnel, udp};
-use lab::Side;
+use attacker::{
+    AH, ESP, Site, To, UDP, count, fragments, packet, receive, segment_routed, source_routed, tunnel, udp,
+};
+use lab::{Side, WIRE};
 use std::net::IpAddr;
 
 /// Whom the attacker claims to be, and to whom it writes.
@@ -191,4 +193,52 @@ fn encapsulated_esp_reaches_the_gateway_in_fragments_too() {
         assert!(socket.recv(&mut [0; 200]).is_err(), "v4 {v4}");
         assert!(running.stop().success());
     }
+}
+
+/// While a packet waits to be sent on by its source route, its destination is still the gateway's address.
+#[test]
+fn source_routes_do_not_lead_past_the_guard() {
+    let Some(site) = Site::build("source_routes_do_not_lead_past_the_guard") else { return };
+    let permit = |interfaces: &[&str]| {
+        for name in interfaces {
+            std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/accept_source_route"), "1").unwrap();
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/seg6_enabled"), "1").unwrap();
+        }
+    };
+    site.on(To::Gateway, || permit(&["all", WIRE, "lan0"]));
+    site.on(To::Lan, || permit(&["all", "lan0"]));
+    // Loose and strict, by an address that is protected and by one that is not.
+    let attacks = |byte: u8| {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = ends(To::Lan, true) else { panic!() };
+        let datagram = udp(ends(To::Lan, true), (1, 7_000), &[byte; 100]);
+        let mut packets = Vec::new();
+        for (option, via) in [(0x83, true), (0x89, true), (0x83, false), (0x89, false)] {
+            let via = if via { Side::Right.outer(true) } else { [172, 16, 5, 1].into() };
+            let IpAddr::V4(via) = via else { panic!() };
+            packets.push(source_routed((src, dst), via, option, UDP, &datagram));
+        }
+        packets
+    };
+    let segments = |byte: u8| {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = ends(To::Lan, false) else { panic!() };
+        let IpAddr::V6(via) = Side::Right.outer(false) else { panic!() };
+        let datagram = udp(ends(To::Lan, false), (1, 7_000), &[byte; 100]);
+        [segment_routed((src, dst), via, UDP, &datagram)]
+    };
+    // Without Casemate they arrive: what follows is the guard's work.
+    let (v4, v6) = (site.receiver(To::Lan, true, 7_000), site.receiver(To::Lan, false, 7_000));
+    site.attack(&attacks(b'?'));
+    site.attack(&segments(b'?'));
+    let mut buffer = [0; 200];
+    for _ in attacks(b'?') {
+        assert_eq!(receive(&v4, &mut buffer), 100);
+    }
+    assert_eq!(receive(&v6, &mut buffer), 100);
+    let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
+    let (left, right) = (start(&site.lab.left), start(&site.lab.right));
+    site.attack(&attacks(b'!'));
+    site.attack(&segments(b'!'));
+    assert_eq!(site.arrives_before(&v4, true, b"last"), [[0; 0]; 0]);
+    assert_eq!(site.arrives_before(&v6, false, b"last"), [[0; 0]; 0]);
+    assert!(left.stop().success() && right.stop().success());
 }

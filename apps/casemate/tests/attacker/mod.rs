@@ -16,6 +16,7 @@ use std::time::Duration;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ESP: u8 = 50;
 pub(crate) const AH: u8 = 51;
+const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const LAN: &str = "lan0";
 
@@ -236,6 +237,37 @@ pub(crate) fn fragments(
         }),
         _ => unreachable!(),
     }
+}
+
+/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) leads on to an address.
+pub(crate) fn source_routed(
+    ends: (Ipv4Addr, Ipv4Addr),
+    via: Ipv4Addr,
+    option: u8,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut packet = v4((ends.0, via), protocol, (0, 0), payload);
+    let options = [&[option, 7, 4][..], &ends.1.octets(), &[0]].concat();
+    packet.splice(20..20, options);
+    let len = packet.len() as u16;
+    packet[0] = 0x47;
+    packet[2..4].copy_from_slice(&len.to_be_bytes());
+    packet[10..12].fill(0);
+    let sum = Sum::of(&packet[..28]).finish().to_be_bytes();
+    packet[10..12].copy_from_slice(&sum);
+    packet
+}
+
+/// An IPv6 packet to `via` whose segment routing header (RFC 8754) leads on to an address.
+pub(crate) fn segment_routed(
+    ends: (Ipv6Addr, Ipv6Addr),
+    via: Ipv6Addr,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let header = [&[protocol, 4, 4, 1, 1, 0, 0, 0][..], &ends.1.octets(), &via.octets(), payload].concat();
+    v6((ends.0, via), ROUTING, &header)
 }
 
 fn v4(ends: (Ipv4Addr, Ipv4Addr), protocol: u8, (ident, fragment): (u16, u16), payload: &[u8]) -> Vec<u8> {
