@@ -3,14 +3,18 @@
 //! A message that adds or removes elements, wrapped in a batch; a batch is one transaction, of which the kernel takes all or
 //! nothing. The formats are those of `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`.
 
+mod watch;
+
 use crate::guard::{Key, SetChange, Shape};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
+pub(crate) use watch::{Seen, TableWatch};
 
 /// The subsystem in the upper half of a message's type.
 const NFTABLES: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// Attribute of a message about a table.
+/// Attributes of a message about a table.
 const TABLE_NAME: u16 = 1;
+const TABLE_HANDLE: u16 = 4;
 /// Attributes of a message about elements, of their list, of one of them, and of its key.
 const ELEM_LIST_TABLE: u16 = 1;
 const ELEM_LIST_SET: u16 = 2;
@@ -30,6 +34,7 @@ const HEADER: usize = 16;
 pub(crate) struct Netfilter {
     socket: Socket,
     sequence: u32,
+    port: u32,
 }
 
 /// Elements of one set that come, or that go, as they are in one message.
@@ -44,17 +49,28 @@ impl Netfilter {
     /// Opens a connection.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(protocols::NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
+        let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
         // The kernel has answered when it has taken a batch, so there is nothing to wait for.
         socket.set_non_blocking(true)?;
         // Answers need not hold what was asked.
         socket.set_cap_ack(true)?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, port })
+    }
+
+    /// The number by which the kernel knows the sender of what is sent here.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// Whether a table of the family `inet` has this name. An error if the kernel says neither yes nor no.
     pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
+        self.table(table).map(|handle| handle.is_some())
+    }
+
+    /// The number of the table of the family `inet` with this name, by which it differs from all others that
+    /// had or will have the name; 0 where the kernel numbers none (before Linux 4.17).
+    pub(crate) fn table(&mut self, table: &str) -> io::Result<Option<u64>> {
         let mut bytes = Vec::new();
         let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
         self.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {
@@ -64,10 +80,12 @@ impl Netfilter {
         let (bytes, _) = self.socket.recv_from_full()?;
         let kind = bytes.get(4..).and_then(|rest| rest.first_chunk().copied()).map(u16::from_ne_bytes);
         if kind == Some(NFTABLES << 8 | libc::NFT_MSG_NEWTABLE as u16) {
-            return Ok(true);
+            let attributes = bytes.get(HEADER.saturating_add(4)..).unwrap_or_default();
+            let handle = watch::attribute(attributes, TABLE_HANDLE).and_then(|value| value.first_chunk());
+            return Ok(Some(handle.map_or(0, |handle| u64::from_be_bytes(*handle))));
         }
-        match Answer::take(&mut bytes.as_slice()).map(|answer| answer.result) {
-            Some(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        match messages(&bytes).next().and_then(Answer::of).map(|answer| answer.result) {
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Some(Err(error)) => Err(error),
             Some(Ok(())) | None => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "neither a table nor an error"))
@@ -100,8 +118,7 @@ impl Netfilter {
     fn hear(&self, first: u32, mut awaited: usize) -> io::Result<()> {
         while awaited > 0 {
             let (bytes, _) = self.socket.recv_from_full()?;
-            let mut rest = bytes.as_slice();
-            while let Some(answer) = Answer::take(&mut rest) {
+            for answer in messages(&bytes).filter_map(Answer::of) {
                 // What is left of a batch that failed is older.
                 if answer.sequence.wrapping_sub(first) > self.sequence.wrapping_sub(first) {
                     continue;
@@ -204,6 +221,21 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     }
 }
 
+/// The messages in what was received.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// Four bytes of a message.
+fn word(message: &[u8], at: usize) -> Option<[u8; 4]> {
+    message.get(at..)?.first_chunk().copied()
+}
+
 /// What the kernel says of one message.
 struct Answer {
     sequence: u32,
@@ -211,20 +243,17 @@ struct Answer {
 }
 
 impl Answer {
-    /// The next one in what was received; `None` after the last.
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
-        let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
-        *bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-        let word = |at: usize| message.get(at..)?.first_chunk().copied();
+    fn of(message: &[u8]) -> Option<Self> {
         let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
-        let result =
-            match word(HEADER).filter(|_| i32::from(kind) == libc::NLMSG_ERROR).map(i32::from_ne_bytes) {
-                Some(0) => Ok(()),
-                // The kernel's numbers are negative here.
-                Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
-                None => Err(io::Error::new(io::ErrorKind::InvalidData, "neither acknowledgement nor error")),
-            };
-        Some(Self { sequence: u32::from_ne_bytes(word(8)?), result })
+        let result = match word(message, HEADER)
+            .filter(|_| i32::from(kind) == libc::NLMSG_ERROR)
+            .map(i32::from_ne_bytes)
+        {
+            Some(0) => Ok(()),
+            // The kernel's numbers are negative here.
+            Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, "neither acknowledgement nor error")),
+        };
+        Some(Self { sequence: u32::from_ne_bytes(word(message, 8)?), result })
     }
 }

@@ -12,6 +12,7 @@ mod held;
 mod live;
 mod peers;
 mod scheme;
+mod sentry;
 mod ways;
 
 use crate::Error;
@@ -29,6 +30,7 @@ use std::net::IpAddr;
 use ways::Ways;
 
 pub use live::Live;
+pub use sentry::GuardState;
 
 /// What the plan is made from.
 #[derive(Debug)]

@@ -321,6 +321,81 @@ fn none_leaves_after_an_error_until_it_is_cleaned_up() {
     assert_eq!(lab.left.says("nft", &["list", "ruleset"]), "");
 }
 
+/// What a restart of the service nftables does, and smaller accidents.
+#[test]
+fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {
+    let test = "a_guard_that_another_program_removes_or_changes_is_put_up_again";
+    let Some(lab) = Lab::build(test) else { return };
+    let left = lab.left.protect(&manual(Side::Left, true));
+    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+    let before = guard();
+    let table = format!("casemate_{TUN}");
+    let commands: [&[&str]; 3] = [
+        &["flush", "ruleset"],
+        &["delete", "table", "inet", &table],
+        &["flush", "chain", "inet", &table, "sent"],
+    ];
+    Traffic::during(&lab, true, |traffic| {
+        traffic.wait_for(100);
+        assert_eq!(traffic.clear(), 0);
+        for (command, count) in commands.iter().zip(1..) {
+            lab.left.says("nft", command);
+            let start = Instant::now();
+            eventually("the guard is back", || guard() == before);
+            assert!(start.elapsed() < Duration::from_secs(1), "{command:?}: {:?}", start.elapsed());
+            lab.left.waits_until(|status| status["guard"]["restored"] == count);
+            assert_eq!(lab.left.status()["guard"]["stands"], true);
+            let clear = traffic.clear();
+            traffic.wait_for(200);
+            assert_eq!(traffic.clear(), clear, "{command:?}: {}", left.said());
+            assert!(lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["status"]).contains("was put up again"));
+        }
+        let said = left.said();
+        assert_eq!(
+            said.matches("the guard was changed or removed by another program (nft)").count(),
+            3,
+            "{said}"
+        );
+        assert_eq!(said.matches("the guard stands again").count(), 3, "{said}");
+    });
+    assert!(left.stop().success());
+    assert_eq!(guard(), "");
+}
+
+/// Another program that flushes all the time keeps nobody busy.
+#[test]
+fn a_guard_that_is_flushed_all_the_time_is_put_up_at_a_bounded_rate() {
+    let test = "a_guard_that_is_flushed_all_the_time_is_put_up_at_a_bounded_rate";
+    let Some(lab) = Lab::build(test) else { return };
+    let left = lab.left.protect(&manual(Side::Left, true));
+    let start = Instant::now();
+    for _ in 0..100 {
+        lab.left.says("nft", &["flush", "ruleset"]);
+    }
+    let most = start.elapsed().as_millis() / 100 + 2;
+    eventually("it stands", || lab.left.status()["guard"]["stands"] == true);
+    let restored = lab.left.status()["guard"]["restored"].as_u64().unwrap();
+    assert!((1..=most).contains(&u128::from(restored)), "{restored} times, expected at most {most}");
+    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("casemate_"), "{}", left.said());
+    assert!(left.stop().success());
+}
+
+/// A terminal that goes away sends SIGHUP.
+#[test]
+fn a_hangup_does_not_end_an_instance_with_manual_keys() {
+    let Some(lab) = Lab::build("a_hangup_does_not_end_an_instance_with_manual_keys") else { return };
+    let mut left = lab.left.protect(&manual(Side::Left, true));
+    Traffic::during(&lab, true, |traffic| {
+        traffic.wait_for(100);
+        lab.left.says("kill", &["-HUP", &left.child.id().to_string()]);
+        eventually("it says so", || left.said().contains("SIGHUP"));
+        traffic.wait_for(200);
+        assert_eq!(traffic.clear(), 0, "{}", left.said());
+    });
+    assert!(left.child.try_wait().unwrap().is_none(), "it runs on: {}", left.said());
+    assert!(left.stop().success());
+}
+
 #[test]
 fn without_a_guard_it_does_not_start() {
     let Some(lab) = Lab::build("without_a_guard_it_does_not_start") else { return };

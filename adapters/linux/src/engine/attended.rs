@@ -95,9 +95,8 @@ impl Attendant for Watcher<'_> {
         Ok(())
     }
 
-    fn reload(&mut self) -> bool {
+    fn reload(&mut self) {
         self.assert_unlocked("reload");
-        true
     }
 
     fn settled(&mut self) {

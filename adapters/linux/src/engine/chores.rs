@@ -26,6 +26,7 @@ impl Front {
         let home = common.home();
         let endpoint = home.endpoint();
         now.since(self.last_tick) < TICK
+            && self.live.wait() != Some(Duration::ZERO)
             && !endpoint.datapath().has_events()
             && endpoint.due().is_none_or(|due| due > now)
             && !self.ledger.as_ref().is_some_and(|ledger| ledger.has_work(sealed, unreserved))
@@ -120,6 +121,7 @@ impl Front {
             let what = format!("the system does not follow the policies: {error}");
             attendant.trouble(Trouble::Policies, what)
         });
+        self.live.sentry().take_lines().into_iter().for_each(|line| attendant.trouble(Trouble::Guard, line));
         if !follows {
             return;
         }

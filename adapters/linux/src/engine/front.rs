@@ -57,7 +57,7 @@ impl Front {
             if common.notes.has_lost_a_thread() {
                 return Err(Error::other("a thread that moves packets", "it panicked"));
             }
-            let [signal, call, bell, addresses, ike, followed] = ready.own();
+            let [signal, call, bell, others, ike, followed] = ready.own();
             if signal && self.obey_signal(attendant) {
                 return Ok(());
             }
@@ -66,6 +66,7 @@ impl Front {
                 let mut home = common.home();
                 home.queues = queues;
                 home.rejected_writes = common.tun.rejected();
+                home.guard = self.live.sentry().state();
                 drop(home);
                 attendant.attend(&HomeLock(common))?;
             }
@@ -75,8 +76,7 @@ impl Front {
             if followed {
                 self.live.bell().silence();
             }
-            if addresses {
-                self.live.note_addresses();
+            if others && self.live.note_others() {
                 common.home().endpoint.note_routes();
             }
             common.round(&ready, &mut self.batch)?;
@@ -97,7 +97,11 @@ impl Front {
     fn obey_signal(&mut self, attendant: &mut dyn Attendant) -> bool {
         match self.signals.take() {
             None => false,
-            Some(Signal::Hangup) => !attendant.reload(),
+            // It never ends a run: a terminal that goes away sends it too, and the guard must stay.
+            Some(Signal::Hangup) => {
+                attendant.reload();
+                false
+            }
             Some(Signal::End) => true,
         }
     }

@@ -4,6 +4,7 @@ use super::common::Common;
 use crate::clock::Clock;
 use crate::ike::MarkedRoutes;
 use crate::rng::SystemRng;
+use crate::setup::GuardState;
 use casemate::{Endpoint, Means};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::Credentials;
@@ -32,6 +33,8 @@ pub struct Home {
     pub(super) queues: Option<PerClass<Counters>>,
     /// As it was then.
     pub(super) rejected_writes: u64,
+    /// As it was then.
+    pub(super) guard: GuardState,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -43,7 +46,8 @@ impl Home {
         providers: Vec<&'static dyn Provider>,
         credentials: Arc<dyn Credentials + Send + Sync>,
     ) -> Self {
-        Self { endpoint, rng, clock, routes, queues: None, rejected_writes: 0, providers, credentials }
+        let guard = GuardState { stands: true, restored: 0 };
+        Self { endpoint, rng, clock, routes, queues: None, rejected_writes: 0, guard, providers, credentials }
     }
 
     /// The endpoint, to look at.
@@ -59,6 +63,11 @@ impl Home {
     /// How many writes of joined packets to the TUN interface the kernel rejected; their packets were written one by one.
     pub const fn rejected_writes(&self) -> u64 {
         self.rejected_writes
+    }
+
+    /// How the guard is.
+    pub const fn guard(&self) -> GuardState {
+        self.guard
     }
 
     /// The time.

@@ -24,8 +24,8 @@ pub trait Attendant {
     fn wake(&self) -> BorrowedFd<'_>;
     /// Called then. An error ends the run.
     fn attend(&mut self, home: &HomeLock<'_>) -> Result<(), Error>;
-    /// SIGHUP has come; `false` if that is to end the program.
-    fn reload(&mut self) -> bool;
+    /// SIGHUP has come: the configuration is to be read again.
+    fn reload(&mut self);
     /// The system follows what was done in the calls before: routes and filter stand. Called at least once a second.
     fn settled(&mut self);
     /// Something that the endpoint reports, in the order in which it happened; and the SA that it is about, if it is one of the
@@ -47,6 +47,8 @@ pub enum Trouble {
     Counters,
     /// To change routes, addresses or the packet filter as policies and peers ask.
     Policies,
+    /// To leave the guard as it was: another program has changed or removed it.
+    Guard,
 }
 
 impl fmt::Display for Trouble {
@@ -56,6 +58,7 @@ impl fmt::Display for Trouble {
             Self::Link => "full links",
             Self::Counters => "counters not written",
             Self::Policies => "policies not followed",
+            Self::Guard => "guard changed",
         })
     }
 }

@@ -10,9 +10,11 @@ use arrayvec::ArrayVec;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// What only the engine's own thread looks after: signals, attendant, bell, addresses, the ports of IKE
+/// What only the engine's own thread looks after: signals, attendant, bell, what others change, the ports of IKE
 /// alone, which are one, and the end of what `nft` does.
 const OWN: usize = 6;
+/// The place of what others change in the system.
+const OTHERS: usize = 3;
 /// The place of the ports of IKE.
 const IKE: usize = 4;
 /// The most inlets that an engine has: TUN, four receivers, and two sockets of two IP versions for each of eight ports (`EncapPorts` of the
@@ -42,7 +44,7 @@ impl Ready {
         watch.wait(&mut self.0, timeout).map_err(|error| Error::new("epoll", error))
     }
 
-    /// Signals, attendant, bell, addresses, the ports of IKE, and the bell of what follows policies.
+    /// Signals, attendant, bell, what others change, the ports of IKE, and the bell of what follows policies.
     pub(super) fn own(&self) -> [bool; OWN] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
@@ -57,14 +59,15 @@ impl Ready {
 impl Front {
     /// Tells the kernel what is waited for.
     pub(super) fn watch(&self, common: &Common, attendant: &dyn Attendant) -> Result<Watch, Error> {
-        let first: [BorrowedFd<'_>; IKE] =
-            [self.signals.as_fd(), attendant.wake(), common.notes.bell.as_fd(), self.live.as_fd()];
+        let first: [BorrowedFd<'_>; OTHERS] =
+            [self.signals.as_fd(), attendant.wake(), common.notes.bell.as_fd()];
+        let others = self.live.descriptors().map(|fd| (OTHERS, fd));
         let ike = self.ike_ports().map(|port| (IKE, port.as_fd()));
         let followed = std::iter::once((IKE + 1, self.live.bell().as_fd()));
         let intake = common.intake();
         let inlets = intake.descriptors().take_while(|(inlet, _)| *inlet < INLETS);
         let inlets = inlets.map(|(inlet, fd)| (OWN.saturating_add(inlet), fd));
-        let all = first.into_iter().enumerate().chain(ike).chain(followed).chain(inlets);
+        let all = first.into_iter().enumerate().chain(others).chain(ike).chain(followed).chain(inlets);
         Watch::over(all).map_err(|error| Error::new("epoll", error))
     }
 
@@ -86,6 +89,6 @@ impl Front {
         let now = self.clock.now();
         let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
         let due = common.home().endpoint.due().map(|due| due.since(now));
-        dummies.into_iter().chain(due).fold(TICK, Duration::min)
+        dummies.into_iter().chain(due).chain(self.live.wait()).fold(TICK, Duration::min)
     }
 }

@@ -8,11 +8,11 @@
 use super::held::still_wanted;
 use super::peers::Peers;
 use super::scheme::Scheme;
+use super::sentry::Sentry;
 use super::{Change, Plan, is_there, loosening, set_parameter};
 use crate::Error;
-use crate::guard::{SetChange, Update};
+use crate::guard::Update;
 use crate::journal::{Journal, Undo, gone};
-use crate::netfilter::Netfilter;
 use crate::netlink::{AddressWatch, Netlink};
 use crate::nft::Job;
 use crate::route::{Numbers, Prefix, Route, Rule, Way};
@@ -35,8 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Live {
     journal: Journal,
     netlink: Netlink,
-    /// Nothing where the kernel has no nftables.
-    netfilter: Option<Netfilter>,
+    sentry: Sentry,
     watch: AddressWatch,
     tun: u32,
     numbers: Numbers,
@@ -88,7 +87,7 @@ impl Live {
         Ok(Self {
             journal,
             netlink,
-            netfilter: Netfilter::open().ok(),
+            sentry: Sentry::open(scheme.guard.table())?,
             watch: AddressWatch::open()?,
             tun: tun.index(),
             numbers,
@@ -148,11 +147,26 @@ impl Live {
         self.scheme.ways.addresses()
     }
 
-    /// Addresses of this host came or went: [`as_fd`](AsFd::as_fd) is readable.
-    pub(crate) fn note_addresses(&mut self) {
-        if self.watch.has_news() {
-            (self.behind, self.moved) = (true, true);
-        }
+    /// Readable when others have changed the system: addresses, or the guard.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.watch.as_fd(), self.sentry.as_fd()]
+    }
+
+    /// Others have changed it; `true` if addresses. The guard is looked at when the system [follows](Self::follow).
+    pub(crate) fn note_others(&mut self) -> bool {
+        let moved = self.watch.has_news();
+        (self.behind, self.moved) = (self.behind || moved, self.moved || moved);
+        moved
+    }
+
+    /// Who watches over the guard.
+    pub(crate) const fn sentry(&mut self) -> &mut Sentry {
+        &mut self.sentry
+    }
+
+    /// How long it is until the filter may be tried again, if it waits for that.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.pause.map(|pause| pause.saturating_duration_since(Instant::now()))
     }
 
     /// A policy came or went.
@@ -209,7 +223,9 @@ impl Live {
         while !self.follow(&mut |error| outcome = Err(error)) {
             match &mut self.work {
                 Some(work) => work.job.wait(),
-                None => return outcome,
+                None if outcome.is_err() => return outcome,
+                // Another program removes the guard all the time.
+                None => std::thread::sleep(self.wait().unwrap_or_default()),
             }
         }
         outcome
@@ -219,6 +235,7 @@ impl Live {
     /// not be made are told to `trouble` and tried again with the next change. `false` if the filter is not
     /// there yet: call again when the [`bell`](Self::bell) rings, or in a second.
     pub(crate) fn follow(&mut self, trouble: &mut dyn FnMut(Error)) -> bool {
+        self.behind |= self.sentry.has_news();
         while self.work.is_some() || self.behind {
             if let Err(error) = self.settle_addresses() {
                 trouble(error);
@@ -259,6 +276,7 @@ impl Live {
                     self.work = Some(work);
                     return Ok(false);
                 };
+                self.heed_others(result.is_ok().then_some(work.anew));
                 if let Err(error) = result {
                     self.scheme.guard.distrust();
                     if work.anew {
@@ -266,6 +284,8 @@ impl Live {
                     }
                     // Somebody else has changed or removed our table: it is made anew.
                 }
+            } else {
+                self.heed_others(None);
             }
             if self.pause.is_some_and(|pause| Instant::now() < pause) {
                 return Ok(false);
@@ -274,7 +294,7 @@ impl Live {
             let anew = self.scheme.guard.is_other();
             self.scheme.write_promises(&mut self.journal)?;
             match self.scheme.guard_update() {
-                Update::Elements(changes) => match self.change_elements(&changes) {
+                Update::Elements(changes) => match self.sentry.change(&changes) {
                     Ok(()) => return Ok(true),
                     Err(_) => self.scheme.guard.distrust(),
                 },
@@ -286,17 +306,12 @@ impl Live {
         }
     }
 
-    fn change_elements(&mut self, changes: &[SetChange]) -> Result<(), Error> {
-        if changes.is_empty() {
-            return Ok(());
+    /// Has the guard made anew if another program has changed it. `script` of ours has just succeeded.
+    fn heed_others(&mut self, script: Option<bool>) {
+        if self.sentry.is_disturbed(script) {
+            self.scheme.guard.distrust();
+            self.pause = self.pause.max(self.sentry.rests_until());
         }
-        let table = self.scheme.guard.table();
-        let Some(netfilter) = &mut self.netfilter else {
-            return Err(Error::other("nftables", "the kernel has none"));
-        };
-        netfilter
-            .change(&table, changes)
-            .map_err(|error| Error::new(format!("elements of nftables table {table}"), error))
     }
 
     /// The destinations whose routes are not as they should be, with their ways.
@@ -378,12 +393,6 @@ impl Live {
             }
         }
         Ok(())
-    }
-}
-
-impl AsFd for Live {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
     }
 }
 

@@ -156,7 +156,7 @@ mod tests {
     /// Everything but the program's own events can be caused by packets or by peers.
     #[test]
     fn every_kind_but_own_events_has_a_budget() {
-        let system = [Trouble::Sending, Trouble::Link, Trouble::Counters, Trouble::Policies];
+        let system = [Trouble::Sending, Trouble::Link, Trouble::Counters, Trouble::Policies, Trouble::Guard];
         let kinds = [
             Kind::Sa,
             Kind::HalfOpen,

@@ -208,12 +208,9 @@ impl Attendant for Steward {
         Ok(())
     }
 
-    fn reload(&mut self) -> bool {
-        let can_reload = self.source.is_some();
-        if can_reload {
-            self.load(None);
-        }
-        can_reload
+    fn reload(&mut self) {
+        self.log.note(Kind::Own, "SIGHUP: the configuration is to be read again");
+        self.load(None);
     }
 
     fn settled(&mut self) {

@@ -4,6 +4,7 @@ use super::ike::IkeSnapshot;
 use crate::cli::RunArgs;
 use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_linux::Home;
+use casemate_linux::setup::GuardState;
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
 use serde_json::{Map, Value, json};
@@ -46,6 +47,7 @@ pub struct Snapshot {
     lost_events: u64,
     queues: Option<PerClass<Counters>>,
     rejected_writes: u64,
+    guard: GuardState,
     ike: IkeSnapshot,
 }
 
@@ -68,6 +70,7 @@ impl Snapshot {
             lost_events: datapath.lost_events(),
             queues: home.queues().copied(),
             rejected_writes: home.rejected_writes(),
+            guard: home.guard(),
             ike: IkeSnapshot::take(endpoint),
         }
     }
@@ -98,6 +101,7 @@ impl Snapshot {
             "drops": drops,
             "lost_events": self.lost_events,
             "rejected_joined_writes": self.rejected_writes,
+            "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
             "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),
             "ike_waiting": self.ike.waiting(self.at),

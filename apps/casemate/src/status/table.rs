@@ -33,7 +33,24 @@ pub(super) fn render(answer: &Value) -> String {
             "\nThe kernel rejected {count} joined writes; their packets were written one by one."
         );
     }
+    guard(&mut text, answer);
     text
+}
+
+/// What other programs have done to the guard.
+fn guard(text: &mut String, answer: &Value) {
+    let of_guard = |name| answer.get("guard").and_then(|guard| guard.get(name));
+    if let Some(count) = of_guard("restored").and_then(Value::as_u64).filter(|count| *count > 0) {
+        let _ = writeln!(
+            text,
+            "\nThe guard was changed or removed by another program, and was put up again: times {count}."
+        );
+    }
+    if of_guard("stands").and_then(Value::as_bool) == Some(false) {
+        text.push_str(
+            "\nThe guard was changed or removed by another program, and does not stand again yet.\n",
+        );
+    }
 }
 
 /// What became of the packets of each class, where there is a scheduler.
@@ -232,6 +249,7 @@ mod tests {
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
             "rejected_joined_writes": 3,
+            "guard": {"stands": false, "restored": 2},
             "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
         });
         let text = render(&answer);
@@ -243,6 +261,8 @@ mod tests {
             "  least  6          0             2     1",
             "  replay  2",
             "The kernel rejected 3 joined writes; their packets were written one by one.",
+            "The guard was changed or removed by another program, and was put up again: times 2.",
+            "The guard was changed or removed by another program, and does not stand again yet.",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }

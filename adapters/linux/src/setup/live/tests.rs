@@ -1,6 +1,7 @@
 use super::*;
 use crate::eventually::eventually;
 use crate::instance::Instance;
+use crate::netfilter::Netfilter;
 use crate::netns::Netns;
 use crate::nft::Nft;
 use crate::promises::Promise;
@@ -103,9 +104,10 @@ impl World {
     /// Waits until the kernel tells of an address, which it does not always do at once.
     fn hear_of_addresses(&mut self) {
         let mut ready = [false];
-        crate::sys::poll_readable(&[self.live.as_fd()], &mut ready, Duration::from_secs(5)).unwrap();
+        let [addresses, _] = self.live.descriptors();
+        crate::sys::poll_readable(&[addresses], &mut ready, Duration::from_secs(5)).unwrap();
         assert_eq!(ready, [true], "no word of a change of addresses");
-        self.live.note_addresses();
+        assert!(self.live.note_others());
     }
 
     /// The policies in new tables, as somebody has them who starts now.
