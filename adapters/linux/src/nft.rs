@@ -1,8 +1,8 @@
 //! Scripts for the program `nft`, each one transaction of the kernel.
 //!
 //! A running instance may not start programs: its system calls are limited. Before that it starts a small
-//! process, the [`runner`], which does nothing but apply scripts that it gets through a socket. Commands that
-//! end at once start `nft` themselves ([`program`]).
+//! process, the runner, which does nothing but apply scripts that it gets through a socket. Commands that
+//! end at once start `nft` themselves (module `program`).
 
 mod program;
 mod runner;
