@@ -238,10 +238,10 @@ impl Guard {
     fn forwarded(&self, text: &mut String) {
         base_chain(text, "forwarded", ("forward", -300));
         let _ = writeln!(text, "    iifname \"{}\" accept", self.frame.tun);
-        // Its next destination comes into its header behind this hook, so no policy can judge it.
-        for option in ["lsrr", "ssrr"] {
-            let _ = writeln!(text, "    ip option {option} exists fib daddr type local counter drop");
-        }
+        // Its next destination comes into its header behind this hook, so no policy can judge it. nftables finds
+        // the option only in packets that have passed no router yet; but what is forwarded and has our address
+        // as its destination is led on by options, whatever they are.
+        text.push_str("    ip hdrlength > 5 fib daddr type local counter drop\n");
         if_fragment("goto in_fragment", text);
         text.push_str("    goto in_whole\n  }\n");
     }

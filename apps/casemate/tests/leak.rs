@@ -13,7 +13,7 @@ mod lab;
 
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::Capture;
-use lab::{Host, Lab, Running, Side, TUN, WIRE};
+use lab::{Host, Lab, Running, Side, TUN, WIRE, eventually};
 use serde_json::Value;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -97,14 +97,6 @@ struct End<'t>(&'t AtomicBool);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -342,7 +334,8 @@ fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {
             lab.left.says("nft", command);
             let start = Instant::now();
             eventually("the guard is back", || guard() == before);
-            assert!(start.elapsed() < Duration::from_secs(1), "{command:?}: {:?}", start.elapsed());
+            // Usually in a fraction of a second; a machine that is busy elsewhere has more.
+            assert!(start.elapsed() < Duration::from_secs(5), "{command:?}: {:?}", start.elapsed());
             lab.left.waits_until(|status| status["guard"]["restored"] == count);
             assert_eq!(lab.left.status()["guard"]["stands"], true);
             let clear = traffic.clear();
@@ -373,10 +366,11 @@ fn a_guard_that_is_flushed_all_the_time_is_put_up_at_a_bounded_rate() {
         lab.left.says("nft", &["flush", "ruleset"]);
     }
     let most = start.elapsed().as_millis() / 100 + 2;
-    eventually("it stands", || lab.left.status()["guard"]["stands"] == true);
+    let table = || lab.left.says("nft", &["list", "ruleset"]).contains("casemate_");
+    eventually("it stands", || lab.left.status()["guard"]["stands"] == true && table());
     let restored = lab.left.status()["guard"]["restored"].as_u64().unwrap();
     assert!((1..=most).contains(&u128::from(restored)), "{restored} times, expected at most {most}");
-    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("casemate_"), "{}", left.said());
+    assert!(table(), "{}", left.said());
     assert!(left.stop().success());
 }
 
@@ -424,7 +418,7 @@ fn packets_move_while_nft_is_slow() {
     let Some(lab) = Lab::build("packets_move_while_nft_is_slow") else { return };
     let (slow, seen) = (lab.left.file("slow"), lab.left.file("seen"));
     let script =
-        format!("if [ -e {} ]; then touch {}; sleep 2; fi\nexec $NFT \"$@\"", slow.display(), seen.display());
+        format!("if [ -e {} ]; then touch {}; sleep 6; fi\nexec $NFT \"$@\"", slow.display(), seen.display());
     let nft = lab.left.script_as_nft(&script);
     let right = lab.right.negotiate(&negotiated(Side::Right, true, "none"), None);
     let left = lab.left.negotiate_with_nft(&negotiated(Side::Left, true, "start"), &nft);
@@ -450,8 +444,8 @@ fn packets_move_while_nft_is_slow() {
         let (took, output) = (start.elapsed(), reload.join().unwrap());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // It is told when the guard stands, and not before.
-        assert!(took > Duration::from_secs(1), "{took:?}");
-        assert!(answers > 3 && longest < Duration::from_secs(1), "{answers} answers, longest {longest:?}");
+        assert!(took > Duration::from_secs(5), "{took:?}");
+        assert!(answers > 3 && longest < Duration::from_secs(4), "{answers} answers, longest {longest:?}");
     });
     assert!(lab.left.says("nft", &["list", "ruleset"]).contains("10.99.0.0/16"));
     std::fs::remove_file(&slow).unwrap();

@@ -14,7 +14,7 @@ mod segment;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use lab::{Host, Lab, TUN, WIRE};
+use lab::{Host, Lab, TUN, WIRE, uninterrupted};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +113,9 @@ impl Drop for End<'_> {
 fn arrived_beside_a_flood(lab: &Lab, third: &Host, plan: Plan) -> usize {
     let bind = |addr| move || UdpSocket::bind((addr, 9_000));
     let to = third.run(bind(plan.inner(3))).unwrap();
-    to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // They come in bursts, and the socket itself is not to lose any.
+    socket2::SockRef::from(&to).set_recv_buffer_size(1 << 20).unwrap();
     let [flooding, measured] = [2, 3].map(|network| {
         let from = lab.left.run(|| UdpSocket::bind((plan.inner(1), 0))).unwrap();
         from.connect((plan.inner(network), 9_000)).unwrap();
@@ -131,7 +133,7 @@ fn arrived_beside_a_flood(lab: &Lab, third: &Host, plan: Plan) -> usize {
             let deadline = Instant::now() + Duration::from_secs(20);
             let mut datagram = [0; 100];
             while seen.contains(&false) && Instant::now() < deadline {
-                let Ok(len) = to.recv(&mut datagram) else { break };
+                let Ok(len) = uninterrupted(|| to.recv(&mut datagram)) else { break };
                 assert_eq!(len, 100);
                 seen[u32::from_be_bytes(*datagram.first_chunk().unwrap()) as usize] = true;
             }

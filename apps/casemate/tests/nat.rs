@@ -7,7 +7,7 @@ mod lab;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use lab::{Host, Lab, Running, WIRE};
+use lab::{Host, Lab, Running, WIRE, uninterrupted};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -75,10 +75,12 @@ impl Way<'_> {
         for len in UDP_BYTES {
             let sent: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             client.send(&sent).unwrap();
-            let (count, from) = server.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{len} bytes: {e}"));
+            let (count, from) = uninterrupted(|| server.recv_from(&mut buffer))
+                .unwrap_or_else(|e| panic!("{len} bytes: {e}"));
             assert_eq!(buffer[..count], sent);
             server.send_to(&sent, from).unwrap();
-            let count = client.recv(&mut buffer).unwrap_or_else(|e| panic!("{len} bytes back: {e}"));
+            let count = uninterrupted(|| client.recv(&mut buffer))
+                .unwrap_or_else(|e| panic!("{len} bytes back: {e}"));
             assert_eq!(buffer[..count], sent);
         }
     }

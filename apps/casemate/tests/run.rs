@@ -12,7 +12,7 @@ mod lab;
 
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::Capture;
-use lab::{Host, Lab, Side, TUN, WIRE};
+use lab::{Host, Lab, Side, TUN, WIRE, uninterrupted};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -519,7 +519,8 @@ fn one_flow_keeps_its_order_over_many_threads() {
         scope.spawn(move || {
             let mut datagram = [0; 1_500];
             for number in 0..BURST * BURSTS {
-                to.recv(&mut datagram).unwrap_or_else(|error| panic!("datagram {number}: {error}"));
+                let received = uninterrupted(|| to.recv(&mut datagram));
+                received.unwrap_or_else(|error| panic!("datagram {number}: {error}"));
                 assert_eq!(u32::from_be_bytes(*datagram.first_chunk().unwrap()), number);
                 if (number + 1).is_multiple_of(BURST) {
                     tell.send(()).unwrap();

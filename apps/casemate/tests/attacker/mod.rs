@@ -1,7 +1,7 @@
 //! A gateway with a host behind it, a peer, and an attacker on the cable between the gateways who sends what
 //! packets it likes.
 
-use super::lab::{Host, Lab, Side, WIRE};
+use super::lab::{Host, Lab, Side, WIRE, uninterrupted};
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Inject, Netns};
@@ -158,15 +158,9 @@ impl Site {
     }
 }
 
-/// Waits for a datagram and returns its length. A call with a time limit ends early when a signal interrupts
-/// it (signal(7)).
+/// Waits for a datagram and returns its length.
 pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
-    loop {
-        match socket.recv(buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            received => return received.unwrap(),
-        }
-    }
+    uninterrupted(|| socket.recv(buffer)).unwrap()
 }
 
 /// How many packets wait in a raw socket.
@@ -239,22 +233,25 @@ pub(crate) fn fragments(
     }
 }
 
-/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) leads on to an address.
+/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) leads on to an address, as it leaves its
+/// source or after it has passed another router.
 pub(crate) fn source_routed(
     ends: (Ipv4Addr, Ipv4Addr),
     via: Ipv4Addr,
-    option: u8,
-    protocol: u8,
+    (option, passed): (u8, bool),
     payload: &[u8],
 ) -> Vec<u8> {
-    let mut packet = v4((ends.0, via), protocol, (0, 0), payload);
-    let options = [&[option, 7, 4][..], &ends.1.octets(), &[0]].concat();
+    let mut packet = v4((ends.0, via), UDP, (0, 0), payload);
+    let router: &[u8] = if passed { &[192, 0, 2, 9] } else { &[] };
+    let (len, next) = (7 + router.len() as u8, 4 + router.len() as u8);
+    let options = [&[option, len, next][..], router, &ends.1.octets(), &[0]].concat();
+    let header = 20 + options.len();
     packet.splice(20..20, options);
     let len = packet.len() as u16;
-    packet[0] = 0x47;
+    packet[0] = 0x40 | (header / 4) as u8;
     packet[2..4].copy_from_slice(&len.to_be_bytes());
     packet[10..12].fill(0);
-    let sum = Sum::of(&packet[..28]).finish().to_be_bytes();
+    let sum = Sum::of(&packet[..header]).finish().to_be_bytes();
     packet[10..12].copy_from_slice(&sum);
     packet
 }

@@ -20,6 +20,25 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// For an answer that nothing keeps away.
 const AT_ONCE: Duration = Duration::from_millis(400);
 
+/// Repeats a system call with a time limit, which ends early when a signal interrupts it (signal(7)).
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Which host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {

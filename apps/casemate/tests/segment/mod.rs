@@ -1,6 +1,6 @@
 //! A TCP SYN that announces long segments, from one host to another.
 
-use super::lab::Host;
+use super::lab::{Host, eventually, uninterrupted};
 use casemate_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Read as _;
@@ -39,9 +39,11 @@ pub(crate) fn announced((from, here): (&Host, IpAddr), (to, there): (&Host, IpAd
         host.run(open).unwrap()
     };
     let (sender, receiver) = (open(from, here), open(to, there));
-    sender.send_to(&syn(here, there), &SocketAddr::new(there, 0).into()).unwrap();
+    // Routes follow a Child SA that has just come up.
+    let syn = syn(here, there);
+    eventually("there is a route", || sender.send_to(&syn, &SocketAddr::new(there, 0).into()).is_ok());
     let mut buffer = [0; 200];
-    let len = (&receiver).read(&mut buffer).unwrap();
+    let len = uninterrupted(|| (&receiver).read(&mut buffer)).unwrap();
     // An IPv4 socket shows the header.
     let segment = &buffer[if here.is_ipv4() { 20 } else { 0 }..len];
     assert!(sum(here, there, segment).is_valid(), "the checksum is mended");
