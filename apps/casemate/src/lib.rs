@@ -19,6 +19,7 @@ pub mod lab;
 pub mod manual;
 pub mod output;
 pub mod printable;
+pub mod program;
 pub mod providers;
 pub mod run;
 pub mod stack;
@@ -30,7 +31,7 @@ use cli::{Cli, Command};
 use failure::Failure;
 
 /// Does what the command line says.
-pub fn dispatch(cli: &Cli) -> Result<(), Failure> {
+fn dispatch(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Initiate(args) => control::initiate(args),

@@ -49,10 +49,10 @@ use std::sync::Arc;
 use steward::Steward;
 
 /// The only argument of the process that applies nftables scripts for an instance. It is no command for people.
-pub const NFT_RUNNER: &str = "internal-nft-runner";
+pub(crate) const NFT_RUNNER: &str = "internal-nft-runner";
 
 /// Is that process, until its parent ends.
-pub fn nft_runner() -> Result<(), Failure> {
+pub(crate) fn nft_runner() -> Result<(), Failure> {
     nft::serve().map_err(Failure::failed)
 }
 

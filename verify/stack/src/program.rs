@@ -1,10 +1,7 @@
 //! The program `casemate`, so that tests of this crate can start it.
 
-use clap::Parser;
+use std::process::ExitCode;
 
-fn main() {
-    if let Err(failure) = casemate_app::dispatch(&casemate_app::cli::Cli::parse()) {
-        eprintln!("{failure}");
-        std::process::exit(1);
-    }
+fn main() -> ExitCode {
+    casemate_app::program::main()
 }
