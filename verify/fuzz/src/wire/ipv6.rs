@@ -51,6 +51,8 @@ fn walk(packet: &[u8]) -> Option<Found> {
         let header = packet.get(place.at..).unwrap_or_default();
         let len = match place.next_header {
             0 if place.at != HEADER_LEN => return None,
+            // Not RFC 8200, which allows it: one reader would see a fragment, another a whole packet.
+            44 if found.fragment_at.is_some() => return None,
             0 | 43 | 60 => (usize::from(*header.get(1)?) + 1) * 8,
             44 => 8,
             _ => break,
