@@ -38,18 +38,19 @@ pub fn hide() -> Result<bool, Error> {
 
 /// Gives up every capability but CAP_NET_ADMIN (routes, rules, the packet filter, interfaces) and CAP_NET_RAW
 /// (raw and packet sockets), for this thread and the threads that it starts. Nothing gives one back
-/// (`no_new_privs`). Then limits all threads to the system calls in `filter`, with which no other process can be
-/// started; returns whether the kernel can do that.
+/// (`no_new_privs`). Then limits all threads to the system calls in `filter`, with which no other process can
+/// be started; returns whether the kernel can do that.
 pub fn keep() -> Result<bool, Error> {
     reduce_to(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW)?;
     filter::Program::Instance.install()
 }
 
-/// The same for the process that starts `nft`: it keeps CAP_NET_ADMIN alone, which `nft` gets, the system calls of
-/// both, and is killed when its parent ends.
+/// The same for the process that starts `nft`: it keeps CAP_NET_ADMIN alone, which `nft` gets, the system
+/// calls of both, and is killed when its parent ends.
 pub(crate) fn keep_for_nft() -> Result<bool, Error> {
     reduce_to(CapabilitySet::NET_ADMIN)?;
-    // Where this process does not run as root but was given its capabilities. Without it, root's `nft` has them.
+    // Where this process does not run as root but was given its capabilities. Without it, root's `nft` has
+    // them.
     let _ = configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true);
     // After the capabilities: the kernel may forget it when they change.
     set_parent_process_death_signal(Some(Signal::KILL))

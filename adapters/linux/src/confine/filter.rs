@@ -1,11 +1,12 @@
-//! The system calls that an instance may make, and those of the process that starts `nft` for it (seccomp(2)).
-//! Every other one fails with EPERM.
+//! The system calls that an instance may make, and those of the process that starts `nft` for it
+//! (seccomp(2)). Every other one fails with EPERM.
 //!
 //! An instance starts threads and no processes. The flags of clone3(2) lie in memory, where a filter does not
-//! look, so that call fails with ENOSYS and the C library uses clone(2). The lists were taken from runs of the test suite under strace, and from what glibc calls for the same work
-//! on other versions and processors. What is not in it and matters: ptrace, process_vm_readv and
-//! process_vm_writev, bpf, perf_event_open, io_uring, keyctl, mount and everything about namespaces, kernel
-//! modules, kexec, userfaultfd, setuid and its like, chmod and chown of what exists elsewhere.
+//! look, so that call fails with ENOSYS and the C library uses clone(2). The lists were taken from runs of
+//! the test suite under strace, and from what glibc calls for the same work on other versions and processors.
+//! What is not in it and matters: ptrace, process_vm_readv and process_vm_writev, bpf, perf_event_open,
+//! io_uring, keyctl, mount and everything about namespaces, kernel modules, kexec, userfaultfd, setuid and
+//! its like, chmod and chown of what exists elsewhere.
 
 use crate::{Error, sys};
 use libc::c_long;
@@ -199,8 +200,8 @@ impl Program {
         Ok(!filters.is_empty())
     }
 
-    /// The filters, in the order in which they are installed; none on a processor that the compiler of filters
-    /// does not know.
+    /// The filters, in the order in which they are installed; none on a processor that the compiler of
+    /// filters does not know.
     fn filters(self) -> io::Result<Vec<BpfProgram>> {
         let Ok(arch) = std::env::consts::ARCH.try_into() else { return Ok(Vec::new()) };
         let refusal = SeccompAction::Errno(libc::EPERM as u32);
