@@ -56,13 +56,14 @@ impl Wanted {
         Ok(Self::Up { connection, children: missing, ike })
     }
 
-    /// Closes what has this name, and cancels what is to be set up again.
+    /// Closes what has this name, cancels what is to be set up again, and does not hold its traffic any more.
     pub fn terminate(name: &str, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<Self, String> {
         let is_cancelled = endpoint.cancel(name, means);
         let named = endpoint.named(name);
         if !is_cancelled && named.ikes.is_empty() && named.children.is_empty() {
             return Err(format!(
-                "{name}: there is no SA of this name, and none is to be set up again; `casemate status` shows them"
+                "{name}: there is no SA of this name, none is to be set up again, and nothing is held after one; \
+                 `casemate status` shows them"
             ));
         }
         // What has the name of a connection is an IKE SA, and its Child SAs go with it.

@@ -13,7 +13,7 @@ pub(crate) fn of(notice: &Notice) -> Option<String> {
         Notice::Ike(event) => of_ike(event),
         // Routes and filters of a host would follow it; here nothing does.
         Notice::Policy(_) => None,
-        Notice::NotHeld { .. } => Some("what the Child SA carried is not held: the SPD is full".into()),
+        Notice::NotHeld { child, why, .. } => Some(format!("{}: the traffic is not held: {why}", child.name)),
         Notice::NotInstalled { why, .. } => Some(format!("the Child SA could not be installed: {why}")),
     }
 }

@@ -300,6 +300,11 @@ impl Children {
         }
     }
 
+    /// Whether another Child SA carries the same traffic: the policies of this one stay when it ends.
+    pub(crate) fn has_twin(&self, id: ChildId) -> bool {
+        self.known.get(id).is_some_and(|child| self.has_siblings(child.lineage))
+    }
+
     fn has_siblings(&self, lineage: u32) -> bool {
         self.lineages.get(lineage).is_some_and(|lineage| lineage.members > 1)
     }

@@ -16,7 +16,8 @@ use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction, SaId, SaStatus};
 use casemate_ike::config::{Child, Connection, Pool};
 use casemate_ike::{
-    ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, Transmit,
+    ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, StateFault,
+    Transmit, Waiting,
 };
 use casemate_sa::Instant;
 
@@ -111,8 +112,8 @@ impl Endpoint {
             let new = starts.filter(|child| !was_there(connection, child));
             fresh.extend(new.map(|child| (connection.clone(), child.clone())));
         }
-        let held = self.still_held(&connections);
-        let held_before = self.still_held(&before);
+        let held = self.still_held(&connections, means.routes);
+        let held_before = self.still_held(&before, means.routes);
         if let Err(full) = self.set_traps(&connections, held, means) {
             // There was room for the old ones.
             let _ = self.set_traps(&before, held_before, means);
@@ -138,13 +139,16 @@ impl Endpoint {
         self.serve(means);
     }
 
-    /// Sets up a Child SA, or without a child the IKE SA.
+    /// Sets up a Child SA, or without a child the IKE SA. Pauses of traps after failures end.
     pub fn initiate(
         &mut self,
         connection: &Arc<Connection>,
         child: Option<&Arc<Child>>,
         means: &mut Means<'_>,
     ) -> Result<(), NotBegun> {
+        if self.traps.resume(&connection.name, child.map(|child| &*child.name)) {
+            self.datapath.ask_again();
+        }
         let begun = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
         self.serve(means);
         begun
@@ -180,13 +184,17 @@ impl Endpoint {
 
     /// When [`serve`](Self::serve) is to be called at the latest.
     pub fn due(&self) -> Option<Instant> {
-        self.ike.due().into_iter().chain(self.children.due()).chain(self.follow_at).min()
+        let traps = self.follow_at.into_iter().chain(self.traps.due());
+        self.ike.due().into_iter().chain(self.children.due()).chain(traps).min()
     }
 
     /// Does everything beside packets: call it after packets were moved, and when it is [`due`](Self::due).
     pub fn serve(&mut self, means: &mut Means<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, means.now);
         self.follow_routes(means);
+        if self.traps.wake(means.now) {
+            self.datapath.ask_again();
+        }
         // What one side tells may make the other tell something: a few rounds, then it is somebody else's turn.
         for _ in 0..MAX_ROUNDS {
             let due = self.ike.due().is_some_and(|due| due <= means.now);
@@ -244,7 +252,7 @@ impl Endpoint {
     ) {
         let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
         if let Err(error) = begun {
-            self.rearm(connection, child);
+            self.traps.not_begun(&connection.name, &child.name, means.now);
             let connection = connection.clone();
             self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
         }
@@ -273,18 +281,23 @@ impl Endpoint {
             Event::ChildActive(id) => {
                 let (children, mut bench) = self.bench(means);
                 if children.activate(*id, &mut bench).is_err() {
-                    self.with_ike(means, |ike, env| ike.terminate_child(*id, Down::Local, env));
+                    let why = Down::Fault(StateFault::Provider.into());
+                    self.with_ike(means, |ike, env| ike.terminate_child(*id, why, env));
                 }
             }
             Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
             Event::ChildDown { id, why } => self.child_down(*id, *why, means),
-            Event::ChildFailed { connection, child, .. } => {
+            // It is not wanted any more.
+            Event::ChildFailed { connection, child, why: Down::Local | Down::Unconfigured } => {
                 self.rearm(connection, child);
             }
-            // The Child SAs of one that was replaced live on.
-            Event::IkeDown { connection, why, .. } if *why != Down::Replaced => {
-                self.traps.rearm_all(&connection.name);
-                self.datapath.ask_again();
+            Event::ChildFailed { connection, child, .. } => {
+                self.traps.failed(&connection.name, &child.name, means.now);
+            }
+            // The Child SAs of one that was replaced live on. A half-open one that the peer began was not asked for anything.
+            Event::IkeDown { connection, why, half_open: false, .. } if *why != Down::Replaced => {
+                let Self { traps, ike, .. } = self;
+                traps.ike_down(connection, means.now, |connection, child| ike.seeks(connection, child));
             }
             Event::Moved { children, path, .. } => {
                 self.children.follow(children, *path, &mut self.datapath, means.routes);
@@ -311,9 +324,11 @@ impl Endpoint {
             Err(error) => {
                 // Of one that was never installed, nobody else gives the SPI back.
                 self.spis.release(up.inbound.spi);
+                self.traps.failed(&up.connection.name, &up.child.name, means.now);
                 let (connection, child) = (up.connection.clone(), up.child.clone());
                 self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
-                self.with_ike(means, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+                let why = Down::Fault(StateFault::Provider.into());
+                self.with_ike(means, |ike, env| ike.terminate_child(up.id, why, env));
             }
         }
     }
@@ -340,6 +355,11 @@ impl Endpoint {
             host: &mut host,
         };
         act(&mut self.ike, &mut env)
+    }
+
+    /// What is set up again later, by itself or, where a trap pauses after a failure, by the first packet after that.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
+        self.ike.waiting().chain(self.traps.paused())
     }
 
     /// The next IKE datagram to be sent.

@@ -34,7 +34,7 @@ pub use endpoint::{Endpoint, Means};
 pub use host::Routes;
 pub use housekeeping::housekeeping;
 pub use names::Named;
-pub use notice::{InstallError, Notice, PolicyChange};
+pub use notice::{HoldError, InstallError, Notice, PolicyChange};
 
 /// An endpoint may change threads, for example behind a lock that several of them take.
 const _: () = {

@@ -2,7 +2,7 @@
 
 use crate::children::NotInstalled;
 use alloc::sync::Arc;
-use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_datapath::spd::{InsertError, Policy, PolicyId};
 use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::Event;
 use casemate_ike::config::{Child, Connection};
@@ -17,13 +17,14 @@ pub enum Notice {
     Datapath(casemate_datapath::Event),
     /// A policy: routes that lead packets here have to follow. Told before what it came or went with.
     Policy(PolicyChange),
-    /// The traffic of a Child SA that has ended was to be held until there is another, and the SPD is full:
-    /// it is not held.
+    /// The traffic of a child was to be held until there is a Child SA, and is not held.
     NotHeld {
         /// The connection.
         connection: Arc<Connection>,
         /// The child.
         child: Arc<Child>,
+        /// Why.
+        why: HoldError,
     },
     /// A Child SA could not be installed, and is closed again.
     NotInstalled {
@@ -55,6 +56,32 @@ pub enum PolicyChange {
         /// Its name there.
         id: PolicyId,
     },
+}
+
+/// Why traffic is not held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldError {
+    /// The SPD took no policy.
+    Spd(InsertError),
+    /// No packet has both the local and the remote traffic of the child: their IP versions or protocols differ.
+    NoTraffic,
+}
+
+impl fmt::Display for HoldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spd(error) => error.fmt(f),
+            Self::NoTraffic => f.write_str(
+                "no packet fits both `local_ts` and `remote_ts`: their IP versions or protocols differ",
+            ),
+        }
+    }
+}
+
+impl From<InsertError> for HoldError {
+    fn from(error: InsertError) -> Self {
+        Self::Spd(error)
+    }
 }
 
 /// Why a Child SA could not be installed.

@@ -106,6 +106,11 @@ impl PolicySet {
         }
     }
 
+    /// Whether there is no policy: no packet fits any of the pairs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Those that packets meet on their way out.
     pub(crate) fn outbound(&self) -> impl Iterator<Item = PolicyId> {
         self.0.iter().filter(|(direction, _)| *direction == Direction::Outbound).map(|(_, id)| *id)

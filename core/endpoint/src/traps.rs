@@ -1,87 +1,41 @@
 //! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
 
+mod held;
+
 use crate::host::Routes;
+use crate::notice::HoldError;
 use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
-use casemate_ike::{Traffic, TrafficTemplate};
-use casemate_sa::{AddrRange, Mode, PortRange, Protocol};
-use casemate_tables::{Names, Table};
+use casemate_ike::{Traffic, TrafficTemplate, Waiting};
+use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
+use casemate_tables::{Index, Names, Table};
 use casemate_wire::flow::FlowKey;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
+use core::time::Duration;
+
+pub(crate) use held::Held;
+
+/// The pause of a trap after the first failure; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The failure from which on the pause grows no more: 64 s.
+const LONGEST_PAUSE: u8 = 6;
 
 /// The traps and shunts of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
-    traps: Vec<Trap>,
-    /// Places in `traps`, by the policies that packets meet.
-    by_policy: Table<PolicyId, usize>,
-    /// Places in `traps`, by the name of the connection.
+    /// By their reqids.
+    traps: Table<u32, Box<Trap>>,
+    /// Reqids of traps, by the policies that packets meet.
+    by_policy: Table<PolicyId, u32>,
+    /// Reqids of traps, by the name of the connection.
     by_name: Names,
+    /// Ends of pauses, each with the reqid of its trap.
+    pauses: Index,
     shunts: Vec<PolicySet>,
-}
-
-/// Which traffic is held, and what a packet of it asks for.
-#[derive(Debug, Clone)]
-pub(crate) struct Held {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) child: Arc<Child>,
-    pub(crate) sides: Sides,
-}
-
-/// Traffic of our side and of the peer's.
-#[derive(Debug, Clone)]
-pub(crate) struct Sides {
-    local: Vec<Traffic>,
-    remote: Vec<Traffic>,
-}
-
-impl Held {
-    /// The traffic of a child that waits for its first packet.
-    pub(crate) fn configured(connection: &Arc<Connection>, child: &Arc<Child>, routes: &dyn Routes) -> Self {
-        let peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
-        // Without an address of the peer there can be no SA. What it might be for is held all the same.
-        let remote = fill(&child.remote_ts, peer.as_ref().map_or(&ANYWHERE, core::slice::from_ref));
-        let sides = Sides { local: local(connection, child, routes), remote };
-        Self { connection: connection.clone(), child: child.clone(), sides }
-    }
-
-    /// The traffic of a child whose Child SA carried `remote` of the peer's side: `dynamic` selectors of that side have its single
-    /// addresses.
-    pub(crate) fn after(
-        (connection, child): (&Arc<Connection>, &Arc<Child>),
-        remote: &[Traffic],
-        routes: &dyn Routes,
-    ) -> Self {
-        let mut ends: Vec<IpAddr> = Vec::new();
-        let ranges = remote.iter().map(|traffic| traffic.addrs);
-        for range in ranges.filter(|range| range.first() == range.last()) {
-            if !ends.contains(&range.first()) {
-                ends.push(range.first());
-            }
-        }
-        let sides = Sides { local: local(connection, child, routes), remote: fill(&child.remote_ts, &ends) };
-        Self { connection: connection.clone(), child: child.clone(), sides }
-    }
-
-    /// Whether its selectors follow the address that the host has on the way to the peer.
-    fn follows_routes(&self) -> bool {
-        let is_dynamic = self.child.local_ts.iter().any(|ts| ts.addrs.is_none());
-        is_dynamic && self.connection.vips.is_empty() && self.connection.path(|_| None).is_err()
-    }
-}
-
-/// Every address, of both IP versions: what `dynamic` means while the address is not known.
-const ANYWHERE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-
-/// Traffic of our side: `dynamic` is the address from which IKE would begin. A host that asks for virtual addresses, or has no route to
-/// the peer, does not know its address: then packets from every address are held.
-fn local(connection: &Connection, child: &Child, routes: &dyn Routes) -> Vec<Traffic> {
-    let path = connection.path(|remote| routes.source_for(remote)).ok();
-    let own = path.filter(|_| connection.vips.is_empty()).map(|path| path.local.ip());
-    fill(&child.local_ts, own.as_ref().map_or(&ANYWHERE, core::slice::from_ref))
 }
 
 #[derive(Debug)]
@@ -94,6 +48,10 @@ struct Trap {
     up: usize,
     /// Of its policies; no SA has it.
     reqid: u32,
+    /// Attempts in a row after which there was no Child SA.
+    failures: u8,
+    /// The end of the pause after a failure. Until then packets ask for nothing.
+    paused_until: Option<Instant>,
 }
 
 /// What a packet asks for.
@@ -107,34 +65,43 @@ pub(crate) struct Sprung {
 impl Traps {
     /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
     /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
-    pub(crate) fn add(&mut self, spds: &mut Spds<'_>, held: Held, reqid: u32) -> Result<(), InsertError> {
+    pub(crate) fn add(&mut self, spds: &mut Spds<'_>, held: Held, reqid: u32) -> Result<(), HoldError> {
         let policies = policies_of(spds, &held, reqid)?;
-        let place = self.traps.len();
         for policy in policies.outbound() {
-            self.by_policy.insert(policy, place);
+            self.by_policy.insert(policy, reqid);
         }
-        self.by_name.insert(held.connection.name.as_bytes(), [place as u64, 0]);
-        self.traps.push(Trap { held, policies, asked: false, up: 0, reqid });
+        self.by_name.insert(held.connection.name.as_bytes(), behind(reqid));
+        let trap = Trap { held, policies, asked: false, up: 0, reqid, failures: 0, paused_until: None };
+        self.traps.insert(reqid, Box::new(trap));
         Ok(())
+    }
+
+    /// Removes a trap that is there because a Child SA ended, unless there is another Child SA. Returns whether there was one.
+    pub(crate) fn release(&mut self, spds: &mut Spds<'_>, connection: &str, child: &str) -> bool {
+        let trap = self.named(connection, child).filter(|trap| trap.held.is_after_end() && trap.up == 0);
+        let Some(reqid) = trap.map(|trap| trap.reqid) else { return false };
+        let Some(mut trap) = self.traps.remove(reqid) else { return false };
+        for policy in trap.policies.outbound() {
+            self.by_policy.remove(policy);
+        }
+        self.by_name.remove(connection.as_bytes(), behind(reqid));
+        trap.end_pause(&mut self.pauses);
+        trap.policies.remove(spds);
+        true
     }
 
     /// Whether there is a trap whose selectors follow the addresses of this host.
     pub(crate) fn follow_routes(&self) -> bool {
-        self.traps.iter().any(|trap| trap.held.follows_routes())
+        self.traps.values().any(|trap| trap.held.follows_routes())
     }
 
-    /// Has traps follow the addresses of this host. New policies are there before old ones go. Returns the traps for which
-    /// there is no room in the SPD: they stay as they are.
-    pub(crate) fn follow(&mut self, spds: &mut Spds<'_>, routes: &dyn Routes) -> Vec<Held> {
+    /// Has traps follow the addresses of this host. New policies are there before old ones go. Returns the traps that could
+    /// not follow, because there is no room in the SPD: they stay as they are.
+    pub(crate) fn follow(&mut self, spds: &mut Spds<'_>, routes: &dyn Routes) -> Vec<(Held, HoldError)> {
         let Self { traps, by_policy, .. } = self;
         let mut refused = Vec::new();
-        for (place, trap) in traps.iter_mut().enumerate().filter(|(_, trap)| trap.held.follows_routes()) {
-            let now = local(&trap.held.connection, &trap.held.child, routes);
-            if now == trap.held.sides.local {
-                continue;
-            }
-            let mut held = trap.held.clone();
-            held.sides.local = now;
+        for trap in traps.values_mut().filter(|trap| trap.held.follows_routes()) {
+            let Some(held) = trap.held.moved(routes) else { continue };
             match policies_of(spds, &held, trap.reqid) {
                 Ok(policies) => {
                     let mut old = core::mem::replace(&mut trap.policies, policies);
@@ -143,11 +110,11 @@ impl Traps {
                     }
                     old.remove(spds);
                     for policy in trap.policies.outbound() {
-                        by_policy.insert(policy, place);
+                        by_policy.insert(policy, trap.reqid);
                     }
                     trap.held = held;
                 }
-                Err(_) => refused.push(held),
+                Err(why) => refused.push((held, why)),
             }
         }
         refused
@@ -155,13 +122,12 @@ impl Traps {
 
     /// Whether there is a trap for this child of this connection.
     pub(crate) fn has(&self, connection: &str, child: &str) -> bool {
-        self.place_of(connection, child).is_some()
+        self.reqid_of(connection, child).is_some()
     }
 
     /// What is held because a Child SA has ended, and not by `start_action`.
     pub(crate) fn held(&self) -> impl Iterator<Item = Held> {
-        let held = self.traps.iter().map(|trap| &trap.held);
-        held.filter(|held| !held.child.start.on_traffic).cloned()
+        self.traps.values().map(|trap| &trap.held).filter(|held| held.is_after_end()).cloned()
     }
 
     /// Adds what passes or is dropped.
@@ -185,26 +151,28 @@ impl Traps {
     pub(crate) fn clear(&mut self, spds: &mut Spds<'_>) {
         self.by_policy.clear();
         self.by_name.clear();
-        let traps = self.traps.drain(..).map(|trap| trap.policies);
-        traps.chain(self.shunts.drain(..)).for_each(|mut policies| policies.remove(spds));
+        self.pauses.clear();
+        self.traps.values_mut().for_each(|trap| trap.policies.remove(spds));
+        self.traps.clear();
+        self.shunts.drain(..).for_each(|mut policies| policies.remove(spds));
     }
 
-    /// What a packet asks for that met a trap, the first time.
+    /// What a packet asks for that met a trap, the first time; nothing while the trap pauses after a failure.
     ///
     /// All packets meet the first of several traps for the same traffic, and once there is one Child SA they go through that. So
     /// those that are told apart by the DSCP are sprung together.
     pub(crate) fn spring(&mut self, policy: PolicyId, flow: &FlowKey) -> Option<Sprung> {
         let trap = self.traps.get_mut(*self.by_policy.get(policy)?)?;
-        if core::mem::replace(&mut trap.asked, true) {
+        if !trap.ask() {
             return None;
         }
         let (connection, child) = (trap.held.connection.clone(), trap.held.child.clone());
         let mut children = Vec::from([child.clone()]);
-        for place in self.by_name.of(connection.name.as_bytes()).map(place) {
-            let Some(other) = self.traps.get_mut(place).filter(|other| other.is_beside(&child)) else {
+        for reqid in self.by_name.of(connection.name.as_bytes()).filter_map(reqid) {
+            let Some(other) = self.traps.get_mut(reqid).filter(|other| other.is_beside(&child)) else {
                 continue;
             };
-            if !core::mem::replace(&mut other.asked, true) {
+            if other.ask() {
                 children.push(other.held.child.clone());
             }
         }
@@ -216,6 +184,7 @@ impl Traps {
         if let Some(trap) = self.named(connection, child) {
             trap.up = trap.up.saturating_add(1);
         }
+        self.resume(connection, Some(child));
     }
 
     /// There is one less.
@@ -226,13 +195,13 @@ impl Traps {
     }
 
     fn named(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
-        let place = self.place_of(connection, child)?;
-        self.traps.get_mut(place)
+        let reqid = self.reqid_of(connection, child)?;
+        self.traps.get_mut(reqid).map(|trap| &mut **trap)
     }
 
-    fn place_of(&self, connection: &str, child: &str) -> Option<usize> {
-        let is_its = |place: &usize| self.traps.get(*place).is_some_and(|trap| trap.held.child.name == child);
-        self.by_name.of(connection.as_bytes()).map(place).find(is_its)
+    fn reqid_of(&self, connection: &str, child: &str) -> Option<u32> {
+        let is_its = |reqid: &u32| self.traps.get(*reqid).is_some_and(|trap| trap.held.child.name == child);
+        self.by_name.of(connection.as_bytes()).filter_map(reqid).find(is_its)
     }
 
     /// What was asked for is not there, or no more, unless a Child SA of this name is up.
@@ -245,32 +214,139 @@ impl Traps {
         }
     }
 
-    /// The same for every child of a connection.
-    pub(crate) fn rearm_all(&mut self, connection: &str) {
-        for place in self.by_name.of(connection.as_bytes()).map(place) {
-            if let Some(trap) = self.traps.get_mut(place) {
-                trap.asked &= trap.up > 0;
+    /// IKE could not begin with what was asked for. Nothing was sent to the peer, so the pause is always the shortest.
+    pub(crate) fn not_begun(&mut self, connection: &str, child: &str, now: Instant) {
+        let Some(reqid) = self.reqid_of(connection, child) else { return };
+        if let Some(trap) = self.traps.get_mut(reqid) {
+            trap.pause(FIRST_PAUSE, now, &mut self.pauses);
+        }
+    }
+
+    /// What was asked for was refused or went wrong: it is asked for again after a pause, or packets would make the host
+    /// send requests as fast as the peer responds to them.
+    pub(crate) fn failed(&mut self, connection: &str, child: &str, now: Instant) {
+        let Some(reqid) = self.reqid_of(connection, child) else { return };
+        if let Some(trap) = self.traps.get_mut(reqid) {
+            trap.fail(now, &mut self.pauses);
+        }
+    }
+
+    /// An IKE SA of a connection ended: all that was asked for failed, except what is still `sought` in another IKE SA.
+    pub(crate) fn ike_down(
+        &mut self,
+        connection: &Connection,
+        now: Instant,
+        sought: impl Fn(&Arc<Connection>, &Child) -> bool,
+    ) {
+        for reqid in self.by_name.of(connection.name.as_bytes()).filter_map(reqid) {
+            let Some(trap) = self.traps.get_mut(reqid).filter(|trap| trap.asked && trap.up == 0) else {
+                continue;
+            };
+            if !sought(&trap.held.connection, &trap.held.child) {
+                trap.fail(now, &mut self.pauses);
             }
         }
+    }
+
+    /// Forgets the failures of a child, or of all children of a connection. Returns whether a pause ended.
+    pub(crate) fn resume(&mut self, connection: &str, child: Option<&str>) -> bool {
+        let mut any = false;
+        for reqid in self.by_name.of(connection.as_bytes()).filter_map(reqid) {
+            let Some(trap) = self.traps.get_mut(reqid) else { continue };
+            if child.is_none_or(|child| trap.held.child.name == child) {
+                trap.failures = 0;
+                any |= trap.end_pause(&mut self.pauses);
+            }
+        }
+        any
+    }
+
+    /// When the first pause ends.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.pauses.first().map(|[until, ..]| Instant::from_micros(until))
+    }
+
+    /// Ends the pauses that are over. Returns whether there was one: then packets may ask again.
+    pub(crate) fn wake(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(first @ [until, id, _]) = self.pauses.first()
+            && until <= now.as_micros()
+        {
+            self.pauses.remove(first);
+            if let Some(trap) = reqid([id, 0]).and_then(|reqid| self.traps.get_mut(reqid)) {
+                trap.paused_until = None;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// The traps that pause after a failure, the first to be over first.
+    pub(crate) fn paused(&self) -> impl Iterator<Item = Waiting> {
+        self.pauses.iter().filter_map(|[until, id, _]| {
+            let trap = self.traps.get(reqid([id, 0])?)?;
+            let Held { connection, child, .. } = &trap.held;
+            Some(Waiting {
+                connection: connection.clone(),
+                child: Some(child.clone()),
+                at: Instant::from_micros(until),
+                attempts: trap.failures,
+            })
+        })
     }
 }
 
 impl Trap {
+    /// A packet asks for the Child SA. Returns whether IKE is to be asked: it has not been, and there is no pause.
+    fn ask(&mut self) -> bool {
+        self.paused_until.is_none() && !core::mem::replace(&mut self.asked, true)
+    }
+
     /// Whether it is for the same traffic as `child`, but for packets of another DSCP, and has no Child SA.
     fn is_beside(&self, child: &Child) -> bool {
         let own = &self.held.child;
         let same_traffic = own.local_ts == child.local_ts && own.remote_ts == child.remote_ts;
         self.up == 0 && same_traffic && own.dscp != child.dscp
     }
+
+    /// There is no Child SA: the longer that is so, the longer is the pause. One attempt may fail in several ways, and counts once.
+    fn fail(&mut self, now: Instant, pauses: &mut Index) {
+        if self.up == 0 && self.paused_until.is_none() {
+            let factor = 1_u32.checked_shl(self.failures.min(LONGEST_PAUSE).into()).unwrap_or(1);
+            self.failures = self.failures.saturating_add(1);
+            self.pause(FIRST_PAUSE.saturating_mul(factor), now, pauses);
+        }
+    }
+
+    fn pause(&mut self, time: Duration, now: Instant, pauses: &mut Index) {
+        self.asked &= self.up > 0;
+        if self.up == 0 && self.paused_until.is_none() {
+            let until = now.after(time);
+            self.paused_until = Some(until);
+            pauses.insert([until.as_micros(), self.reqid.into(), 0]);
+        }
+    }
+
+    /// Returns whether there was a pause.
+    fn end_pause(&mut self, pauses: &mut Index) -> bool {
+        let until = self.paused_until.take();
+        until.is_some_and(|until| pauses.remove([until.as_micros(), self.reqid.into(), 0]))
+    }
 }
 
-/// What stands behind a name.
-fn place([place, _]: [u64; 2]) -> usize {
-    place as usize
+/// What stands behind the name of a connection, for a trap with this reqid.
+const fn behind(reqid: u32) -> [u64; 2] {
+    [reqid as u64, 0]
 }
 
-fn policies_of(spds: &mut Spds<'_>, held: &Held, reqid: u32) -> Result<PolicySet, InsertError> {
-    let Held { child, sides, .. } = held;
+/// The reqid that stands behind a name.
+fn reqid([reqid, _]: [u64; 2]) -> Option<u32> {
+    u32::try_from(reqid).ok()
+}
+
+/// Adds the policies. A set without policies is refused: without an error, traffic that should be held would pass in clear.
+fn policies_of(spds: &mut Spds<'_>, held: &Held, reqid: u32) -> Result<PolicySet, HoldError> {
+    let Held { child, local, remote, .. } = held;
     let mode = match child.mode {
         ChildMode::Tunnel => Mode::Tunnel,
         ChildMode::Transport => Mode::Transport,
@@ -278,11 +354,8 @@ fn policies_of(spds: &mut Spds<'_>, held: &Held, reqid: u32) -> Result<PolicySet
     let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
     let action = protect(template);
     let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-    PolicySet::add(spds, (&sides.local, &sides.remote), (&action, &action), rank)
-}
-
-fn fill(templates: &[TrafficTemplate], ends: &[IpAddr]) -> Vec<Traffic> {
-    templates.iter().flat_map(|ts| ts.fill(ends)).collect()
+    let set = PolicySet::add(spds, (local, remote), (&action, &action), rank)?;
+    if set.is_empty() { Err(HoldError::NoTraffic) } else { Ok(set) }
 }
 
 /// RFC 7296 section 2.9: a packet as a pair of very specific selectors.

@@ -4,106 +4,15 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means};
-use casemate_crypto::{Provider, Providers, SecretBytes};
-use casemate_datapath::{Config, Direction, DropReason, Outbound};
-use casemate_ike::config::{Child, Connection, IdPattern, Identity, OnClose, Start};
-use casemate_ike::{Path, Settings, SharedKeys};
-use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Instant, Limits};
-use common::{Dice, OWN, PEER, Ways, only, send};
+use casemate::Endpoint;
+use casemate_datapath::Outbound;
+use casemate_ike::TrafficTemplate;
+use casemate_ike::config::{Child, IdPattern, OnClose, Start};
+use casemate_sa::AddrRange;
+use common::node::{Node, connection, pass, settle};
+use common::{OWN, PEER};
 use std::sync::Arc;
 use std::time::Duration;
-
-struct Node {
-    endpoint: Endpoint,
-    dice: Dice,
-    now: Instant,
-}
-
-/// Between the two, from the point of view of `own`.
-fn connection(own: [u8; 4], peer: [u8; 4], child: Child) -> Connection {
-    let identity = |addr: [u8; 4]| Identity::Address(addr.into());
-    let mut connection = Connection::with_shared_key("peer", identity(own), identity(peer));
-    (connection.local_addrs, connection.remote_addrs) = (only(own), only(peer));
-    connection.children = vec![Arc::new(child)];
-    connection.dpd_delay = (own == OWN).then_some(Duration::from_secs(10));
-    connection
-}
-
-impl Node {
-    fn new(connection: Connection) -> Self {
-        let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
-        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
-        let own = connection.local_addrs[0].single().unwrap();
-        let seed = if own == std::net::IpAddr::from(OWN) { 1 } else { 2 };
-        let mut node = Self { endpoint, dice: Dice(seed), now: Instant::from_secs(1) };
-        node.configure(vec![connection]);
-        node
-    }
-
-    fn configure(&mut self, connections: Vec<Connection>) {
-        let connections = connections.into_iter().map(Arc::new).collect();
-        self.act(|endpoint, means| endpoint.configure(connections, &[], means)).unwrap();
-    }
-
-    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
-        let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut means = Means {
-            now: self.now,
-            unix_time: 0,
-            rng: &mut self.dice,
-            providers: &Providers(&list),
-            credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of both")),
-            routes: &Ways,
-        };
-        act(&mut self.endpoint, &mut means)
-    }
-
-    fn children(&self) -> usize {
-        self.endpoint.ike().status().map(|ike| ike.children.len()).sum()
-    }
-
-    fn policies(&self) -> usize {
-        self.endpoint.datapath().policies(Direction::Outbound).count()
-    }
-
-    /// What becomes of a packet to the peer.
-    fn send(&mut self) -> Outbound {
-        send(&mut self.endpoint, self.now, (OWN, PEER))
-    }
-
-    fn is_held(&mut self) -> bool {
-        matches!(self.send(), Outbound::Drop(DropReason::NoOutboundSa))
-    }
-}
-
-/// Carries IKE messages between the two until there are none.
-fn settle(nodes: &mut [Node; 2]) {
-    for _ in 0..100 {
-        let mut any = false;
-        for from in [0, 1] {
-            nodes[from].act(Endpoint::serve);
-            while nodes[from].endpoint.next_notice().is_some() {}
-            while let Some(mut sent) = nodes[from].endpoint.next_transmit() {
-                any = true;
-                let path = Path { local: sent.path.remote, remote: sent.path.local };
-                nodes[1 - from].act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
-            }
-        }
-        if !any {
-            return;
-        }
-    }
-    panic!("they talk without end");
-}
-
-fn pass(nodes: &mut [Node; 2], time: u64) {
-    for _ in 0..time {
-        nodes.iter_mut().for_each(|node| node.now = node.now.after(Duration::from_secs(1)));
-        settle(nodes);
-    }
-}
 
 fn with(on_close: OnClose, on_dead_peer: OnClose) -> Child {
     Child { on_close, on_dead_peer, ..Child::new("all") }
@@ -200,4 +109,139 @@ fn a_reload_keeps_the_trap_of_a_child_that_stays() {
     let other = Child { on_close: OnClose::Clear, ..child };
     nodes[0].configure(vec![connection(OWN, PEER, Child { start: Start::default(), ..other })]);
     assert_eq!(nodes[0].policies(), 0);
+}
+
+/// A child whose traffic is held whatever ends its Child SA, except a command.
+fn holding() -> Child {
+    Child { start: Start { at_once: true, on_traffic: false }, ..with(OnClose::Trap, OnClose::Clear) }
+}
+
+/// The peer has restarted: it says INITIAL_CONTACT, and sets up no Child SA.
+#[test]
+fn what_a_restarted_peer_has_forgotten_is_held() {
+    for child in [with(OnClose::Trap, OnClose::Clear), with(OnClose::Clear, OnClose::Trap)] {
+        let [own, _] = established(child);
+        let mut nodes = [own, Node::new(connection(PEER, OWN, Child::new("all")))];
+        nodes[1].reseed(3);
+        pass(&mut nodes, 1);
+        let peer = nodes[1].endpoint.ike().connections()[0].clone();
+        nodes[1].act(|endpoint, means| endpoint.initiate(&peer, None, means)).unwrap();
+        settle(&mut nodes);
+        assert_eq!(nodes.each_ref().map(Node::children), [0, 0]);
+        assert!(nodes[0].is_held());
+        settle(&mut nodes);
+        assert!(matches!(nodes[0].send(), Outbound::Send(_)));
+    }
+}
+
+/// Here the IKE SA is established, and then the peer rejects our proof.
+#[test]
+fn what_the_peer_ends_with_authentication_failed_is_held() {
+    for (on_close, is_held) in [(OnClose::Trap, true), (OnClose::Clear, false)] {
+        let own = Node::new(connection(OWN, PEER, with(on_close, OnClose::Clear)));
+        let mut other = connection(PEER, OWN, Child::new("all"));
+        other.remote.id = IdPattern::Ending(casemate_ike::config::IdentityKind::Fqdn, ".example".into());
+        let mut nodes = [own, Node::new(other)];
+        let (peer, child) = nodes[1].endpoint.configured("all").unwrap();
+        nodes[1].act(|endpoint, means| endpoint.initiate(&peer, child.as_ref(), means)).unwrap();
+        settle(&mut nodes);
+        assert_eq!(nodes.each_ref().map(|node| node.endpoint.ike().counts().0), [0, 0]);
+        assert_eq!(nodes[0].is_held(), is_held);
+    }
+}
+
+/// The traffic is that of the child as it is configured now.
+#[test]
+fn a_reload_that_changes_the_child_keeps_the_trap() {
+    const MOVED: [u8; 4] = [192, 0, 2, 77];
+    let mut nodes = established(holding());
+    closed_by_peer(&mut nodes, false);
+    nodes[0].configure(vec![connection(OWN, PEER, Child { rekey_bytes: Some(1 << 30), ..holding() })]);
+    assert!(nodes[0].is_held());
+    let addrs = Some(AddrRange::single(MOVED.into()));
+    let remote_ts = vec![TrafficTemplate { addrs, ..TrafficTemplate::DYNAMIC }];
+    nodes[0].configure(vec![connection(OWN, PEER, Child { remote_ts, ..holding() })]);
+    assert!(nodes[0].holds(OWN, MOVED) && !nodes[0].holds(OWN, PEER));
+    let mut moved = connection(OWN, MOVED, holding());
+    nodes[0].configure(vec![moved.clone()]);
+    assert!(nodes[0].holds(OWN, MOVED), "`dynamic` is the new address of the peer");
+    moved.children = vec![Arc::new(Child { name: "other".into(), ..holding() })];
+    nodes[0].configure(vec![moved]);
+    assert_eq!(nodes[0].policies(), 0, "no such child");
+}
+
+/// A reload closes the Child SA of a child that changed.
+#[test]
+fn what_a_reload_closes_is_held_if_the_new_child_says_so() {
+    for (on_close, is_held) in [(OnClose::Trap, true), (OnClose::Clear, false)] {
+        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        let child = Child { rekey_bytes: Some(1 << 30), ..with(on_close, OnClose::Clear) };
+        nodes[0].configure(vec![connection(OWN, PEER, child)]);
+        settle(&mut nodes);
+        assert_eq!(nodes[0].children(), 0);
+        assert_eq!(nodes[0].is_held(), is_held);
+    }
+}
+
+/// A rekeyed Child SA leaves no trap behind: its successor has its policies.
+#[test]
+fn what_is_replaced_is_not_held() {
+    let mut nodes = established(with(OnClose::Trap, OnClose::Trap));
+    let child = nodes[0].endpoint.ike().status().next().unwrap().children[0].id;
+    nodes[0].act(|endpoint, means| endpoint.rekey_child(child, means));
+    settle(&mut nodes);
+    assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 1));
+    assert!(matches!(nodes[0].send(), Outbound::Send(_)));
+}
+
+#[test]
+fn a_command_ends_what_close_action_holds() {
+    for name in ["all", "peer", "peer/all"] {
+        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        assert!(!nodes[0].act(|endpoint, means| endpoint.cancel(name, means)));
+        closed_by_peer(&mut nodes, false);
+        assert!(nodes[0].is_held());
+        settle(&mut nodes);
+        closed_by_peer(&mut nodes, false);
+        assert!(nodes[0].act(|endpoint, means| endpoint.cancel(name, means)), "{name}");
+        assert_eq!(nodes[0].policies(), 0);
+        assert!(!nodes[0].is_held());
+    }
+}
+
+/// The trap that an earlier end left goes with the Child SA that a command closes.
+#[test]
+fn a_command_that_closes_the_child_sa_ends_what_close_action_holds() {
+    for whole in [false, true] {
+        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        closed_by_peer(&mut nodes, false);
+        assert!(nodes[0].is_held());
+        settle(&mut nodes);
+        assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 2));
+        let ike = nodes[0].endpoint.ike().status().next().unwrap();
+        nodes[0].act(|endpoint, means| match whole {
+            true => endpoint.terminate(ike.id, means),
+            false => endpoint.terminate_child(ike.children[0].id, means),
+        });
+        settle(&mut nodes);
+        assert_eq!((nodes[0].children(), nodes[0].policies()), (0, 0));
+    }
+}
+
+/// `start_action = trap` is a promise of the configuration.
+#[test]
+fn a_command_does_not_end_what_start_action_holds() {
+    let own =
+        Child { start: Start { at_once: false, on_traffic: true }, ..with(OnClose::Trap, OnClose::Trap) };
+    let peer = Node::new(connection(PEER, OWN, Child::new("all")));
+    let mut nodes = [Node::new(connection(OWN, PEER, own)), peer];
+    assert!(nodes[0].is_held());
+    settle(&mut nodes);
+    assert_eq!(nodes[0].children(), 1);
+    let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
+    nodes[0].act(|endpoint, means| endpoint.cancel("peer", means));
+    nodes[0].act(|endpoint, means| endpoint.terminate(ike, means));
+    settle(&mut nodes);
+    assert!(!nodes[0].act(|endpoint, means| endpoint.cancel("peer", means)));
+    assert!(nodes[0].is_held());
 }

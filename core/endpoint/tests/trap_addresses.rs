@@ -1,16 +1,16 @@
 //! Traps with the default values of `local_addrs` (`%any`) and `local_ts` (`dynamic`): nothing passes in clear.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means, Notice, Routes};
+use casemate::{Datapath, Endpoint, HoldError, Means, Notice, Routes};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Start};
 use casemate_ike::{Event, NotBegun, Settings, SharedKeys, TrafficTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
-use common::{Dice, OWN, PEER, only, send};
+use common::{Dice, OWN, PEER, only, send, send_v6};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,11 @@ impl Host {
     fn has_begun(&mut self) -> bool {
         self.act(Endpoint::serve);
         self.endpoint.ike().counts().0 == 1
+    }
+
+    fn holds_v6(&mut self, from: [u8; 16], to: [u8; 16]) -> bool {
+        let verdict = send_v6(&mut self.endpoint, self.now, (from, to));
+        matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 
     fn policies(&self) -> usize {
@@ -171,4 +176,52 @@ fn a_reload_from_start_to_trap_holds_packets() {
     assert!(!host.holds(OWN, PEER));
     host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
     assert!(host.holds(OWN, PEER));
+}
+
+const OWN_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+const INSIDE_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+/// The selectors of one address.
+fn ts(addr: impl Into<IpAddr>) -> Vec<TrafficTemplate> {
+    vec![TrafficTemplate { addrs: Some(AddrRange::single(addr.into())), ..TrafficTemplate::DYNAMIC }]
+}
+
+fn with_child(change: impl FnOnce(&mut Child)) -> Connection {
+    let mut connection = trap(None);
+    let mut child = Child::clone(&connection.children[0]);
+    change(&mut child);
+    connection.children = vec![Arc::new(child)];
+    connection
+}
+
+/// The address on the way to the peer is of the peer's IP version. It says nothing of the other one.
+#[test]
+fn traffic_of_the_other_ip_version_is_held_from_every_address() {
+    for remote_ts in [ts(INSIDE_V6), [ts(INSIDE_V6), ts(INSIDE)].concat()] {
+        let mixed = remote_ts.len() > 1;
+        for address in [Some(OWN), None] {
+            let mut connection = with_child(|child| child.remote_ts.clone_from(&remote_ts));
+            let mut host = Host::new(address, connection.clone());
+            assert!(host.holds_v6(OWN_V6, INSIDE_V6), "{address:?}");
+            assert!(!host.holds_v6(INSIDE_V6, OWN_V6), "{address:?}");
+            assert_eq!(host.holds(OWN, INSIDE), mixed);
+            connection.local_addrs = only(OWN);
+            assert!(Host::new(None, connection).holds_v6(OWN_V6, INSIDE_V6));
+        }
+    }
+}
+
+/// After the end of a Child SA the same selectors hold.
+#[test]
+fn a_trap_without_traffic_is_reported() {
+    for connection in [
+        with_child(|child| (child.local_ts, child.remote_ts) = (ts(OWN), ts(INSIDE_V6))),
+        with_child(|child| child.local_ts = ts(OWN_V6)),
+        with_child(|child| (child.local_ts[0].proto, child.remote_ts[0].proto) = (Some(6), Some(17))),
+    ] {
+        let mut host = Host::new(Some(OWN), connection);
+        assert_eq!(host.policies(), 0);
+        let mut notices = std::iter::from_fn(|| host.endpoint.next_notice());
+        assert!(notices.any(|notice| matches!(notice, Notice::NotHeld { why: HoldError::NoTraffic, .. })));
+    }
 }

@@ -76,6 +76,9 @@ impl Events {
             Notice::NotInstalled { connection, child, why } => {
                 self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&why));
             }
+            Notice::NotHeld { connection, child, why } => {
+                self.push(EVENT_NOT_BEGUN, &connection, Some(&child), Some(&why));
+            }
             // Counters say how often, and a flood of them must not displace the others.
             Notice::Ike(Event::Fault { .. })
             | Notice::Ike(
@@ -88,8 +91,7 @@ impl Events {
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)
-            | Notice::Policy(_)
-            | Notice::NotHeld { .. } => {}
+            | Notice::Policy(_) => {}
         }
     }
 

@@ -33,8 +33,8 @@ fn text(notice: &Notice, sa: Option<&SaStatus>) -> Option<String> {
         Notice::Datapath(event) => Some(of_datapath(event, sa)),
         Notice::Ike(event) => of_ike(event),
         Notice::Policy(_) => None,
-        Notice::NotHeld { connection, child } => Some(format!(
-            "{}/{}: the traffic of the Child SA that ended is not held, because the SPD is full",
+        Notice::NotHeld { connection, child, why } => Some(format!(
+            "{}/{}: the traffic is not held and passes in clear: {why}",
             connection.name, child.name
         )),
         Notice::NotInstalled { connection, child, why } => {

@@ -42,7 +42,7 @@ impl IkeSnapshot {
         let sas: Vec<IkeStatus> = ike.status().collect();
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, waiting: ike.waiting().collect(), paths, faults }
+        Self { sas, waiting: endpoint.waiting().collect(), paths, faults }
     }
 
     /// What is to be set up again, and when.

@@ -1,10 +1,10 @@
 //! Traps of the configuration. Those whose local selector is `dynamic` follow the address that the host has on the way to the peer.
 
 use super::{Endpoint, Means};
-use crate::Notice;
 use crate::host::Routes;
 use crate::policy::Spds;
 use crate::traps::Held;
+use crate::{HoldError, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
@@ -28,8 +28,8 @@ impl Endpoint {
         }
         let Self { traps, datapath, notices, .. } = self;
         let refused = traps.follow(&mut Spds { datapath, notices }, means.routes);
-        for Held { connection, child, .. } in refused {
-            self.notices.push_back(Notice::NotHeld { connection, child });
+        for (Held { connection, child, .. }, why) in refused {
+            self.notices.push_back(Notice::NotHeld { connection, child, why });
         }
         self.follow_at = Some(means.now.after(FOLLOW));
     }
@@ -57,19 +57,32 @@ impl Endpoint {
         held: Vec<Held>,
         routes: &dyn Routes,
     ) -> Result<(), InsertError> {
-        let Self { traps, datapath, notices, reqids, .. } = self;
-        let mut spds = Spds { datapath, notices };
         for held in held {
-            traps.add(&mut spds, held, reqids.next())?;
+            self.add_trap(held)?;
         }
         for connection in connections {
             for child in connection.children.iter().filter(|child| child.start.on_traffic) {
-                traps.add(&mut spds, Held::configured(connection, child, routes), reqids.next())?;
+                self.add_trap(Held::configured(connection, child, routes))?;
             }
+            let Self { traps, datapath, notices, .. } = self;
             for shunt in &connection.shunts {
-                traps.add_shunt(&mut spds, shunt)?;
+                traps.add_shunt(&mut Spds { datapath, notices }, shunt)?;
             }
         }
         Ok(())
+    }
+
+    /// A trap that can hold no packet is reported; there may be others.
+    fn add_trap(&mut self, held: Held) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, reqids, .. } = self;
+        let (connection, child) = (held.connection.clone(), held.child.clone());
+        match traps.add(&mut Spds { datapath, notices }, held, reqids.next()) {
+            Ok(()) => Ok(()),
+            Err(HoldError::Spd(error)) => Err(error),
+            Err(why @ HoldError::NoTraffic) => {
+                self.notices.push_back(Notice::NotHeld { connection, child, why });
+                Ok(())
+            }
+        }
     }
 }

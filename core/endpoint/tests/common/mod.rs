@@ -6,6 +6,8 @@
     reason = "a test may fail, and not every test needs all of it"
 )]
 
+pub(crate) mod node;
+
 use casemate::{Endpoint, Routes};
 use casemate_crypto::Rng;
 use casemate_datapath::Outbound;
@@ -24,10 +26,19 @@ pub(crate) fn only(addr: [u8; 4]) -> Vec<AddrPattern> {
 /// A packet from one address to another: an IPv4 header and eight bytes.
 pub(crate) fn send(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 4], [u8; 4])) -> Outbound {
     let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
-    let bytes = [&header[..], &from, &to, &[0; 8]].concat();
+    send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
+}
+
+/// The same with an IPv6 header.
+pub(crate) fn send_v6(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 16], [u8; 16])) -> Outbound {
+    let header = [0x60, 0, 0, 0, 0, 8, 253, 64];
+    send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
+}
+
+fn send_packet(endpoint: &mut Endpoint, now: Instant, bytes: &[u8]) -> Outbound {
     let mut storage = vec![0; 600];
-    storage[256..284].copy_from_slice(&bytes);
-    let mut packet = Packet::new(&mut storage, 256, 28).unwrap();
+    let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
+    packet.data_mut().copy_from_slice(bytes);
     endpoint.datapath_mut().outbound_reassembled(now, &mut Dice(1), &mut packet)
 }
 

@@ -89,18 +89,45 @@ impl Child {
         }
     }
 
-    /// What follows the end of a Child SA of this configuration. One that expired is set up again where any
-    /// of the actions says that it is to be there without a packet that needs it; a trap serves the others.
-    pub fn action_after(&self, why: Down) -> OnClose {
-        let is_any = |action| self.on_close == action || self.on_dead_peer == action;
+    /// Whether a Child SA of this configuration that ended for this reason is set up again. One that expired is, if any
+    /// of the actions says that the Child SA exists without a packet that needs it.
+    pub fn comes_back_after(&self, why: Down) -> bool {
         match why {
-            Down::Dead => self.on_dead_peer,
-            Down::Peer => self.on_close,
-            Down::Reauth => OnClose::Restart,
-            Down::Expired if self.start.at_once || is_any(OnClose::Restart) => OnClose::Restart,
-            Down::Expired if is_any(OnClose::Trap) => OnClose::Trap,
-            _ => OnClose::Clear,
+            Down::Dead => self.on_dead_peer == OnClose::Restart,
+            Down::Peer => self.on_close == OnClose::Restart,
+            Down::Reauth => true,
+            Down::Expired => self.start.at_once || self.has_action(OnClose::Restart),
+            Down::Local
+            | Down::Replaced
+            | Down::NotUnique
+            | Down::Refused(_)
+            | Down::Fault(_)
+            | Down::Unconfigured => false,
         }
+    }
+
+    /// Whether the traffic of a Child SA of this configuration is held after it ended for this reason. `close_action`
+    /// decides after the peer closed it, and `dpd_action` after the peer did not respond. Any other end that
+    /// the administrator did not ask for needs one of the two. After a reload that changed the child, the new
+    /// configuration decides.
+    pub fn holds_after(&self, why: Down) -> bool {
+        match why {
+            Down::Dead => self.on_dead_peer == OnClose::Trap,
+            Down::Peer => self.on_close == OnClose::Trap,
+            Down::Local => false,
+            Down::Replaced
+            | Down::Expired
+            | Down::NotUnique
+            | Down::Refused(_)
+            | Down::Fault(_)
+            | Down::Reauth
+            | Down::Unconfigured => self.has_action(OnClose::Trap),
+        }
+    }
+
+    /// Whether this action follows the end of a Child SA because the peer closed it, or because the peer is dead.
+    pub fn has_action(&self, action: OnClose) -> bool {
+        self.on_close == action || self.on_dead_peer == action
     }
 }
 

@@ -46,6 +46,11 @@ impl Ike {
         alone.chain(inside)
     }
 
+    /// Whether an IKE SA of this connection has this Child SA, or is to have it.
+    pub fn seeks(&self, connection: &Arc<Connection>, child: &Child) -> bool {
+        self.sas.of_connection(connection).any(|sa| sa.has(child))
+    }
+
     /// Cancels what is to be set up of a connection, or of one of its children, and was not asked for yet. An
     /// IKE SA that is being set up for nothing else ends. Returns whether there was something.
     pub fn cancel(&mut self, connection: &str, child: Option<&str>, env: &mut Env<'_>) -> bool {

@@ -6,7 +6,7 @@
 use super::context::random_below;
 use super::{Cx, Effect, Established, Head, Role, Task};
 use crate::child::{ChildSa, Stage, Wish};
-use crate::config::{Child, Lifespan, OnClose};
+use crate::config::{Child, Lifespan};
 use crate::{ChildId, Down};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -81,11 +81,6 @@ impl End {
     }
 }
 
-/// Whether a Child SA that ended for this reason is set up again.
-pub(super) fn comes_back(child: &Child, why: Down) -> bool {
-    child.action_after(why) == OnClose::Restart
-}
-
 impl Established {
     /// Sets up a Child SA again that ended, if its configuration wants that and no other has its place.
     pub(super) fn bring_back(&mut self, gone: &ChildSa, end: End, cx: &mut Cx<'_, '_>) {
@@ -94,7 +89,7 @@ impl Established {
     }
 
     fn bring_back_after(&mut self, child: &Arc<Child>, end: End, attempts: u8, cx: &mut Cx<'_, '_>) {
-        if self.is_open() && comes_back(child, end.why) && !self.has(child) {
+        if self.is_open() && child.comes_back_after(end.why) && !self.has(child) {
             let until = end.again_at(attempts, self.link.role(), cx);
             self.tasks.push_back(Task::Child(Box::new(Wish::again(child.clone(), until, attempts))));
         }

@@ -1,6 +1,6 @@
 //! CREATE_CHILD_SA for Child SAs: new ones, and ones in the place of others (RFC 7296 sections 1.3.1, 1.3.3, 2.8, 2.25.1).
 
-use super::again::{End, comes_back};
+use super::again::End;
 use super::established::{LINGER, Phase};
 use super::tasks::Pending;
 use super::{Cx, Established, Head, Role, Task};
@@ -99,7 +99,7 @@ impl Established {
     pub(super) fn wanted_again(&self, why: Down) -> Vec<Arc<Child>> {
         let mut again: Vec<Arc<Child>> = Vec::new();
         let here = self.children().iter().filter(|child| !self.is_unwanted(child)).map(|child| &child.config);
-        for child in here.chain(self.asked()).filter(|child| comes_back(child, why)) {
+        for child in here.chain(self.asked()).filter(|child| child.comes_back_after(why)) {
             if !again.contains(child) {
                 again.push(child.clone());
             }
