@@ -4,10 +4,11 @@ use super::connection::Context;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, code_point, count, number, time, truth, volume};
 use super::view::View;
-use casemate_ike::TrafficTemplate;
 use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
 use casemate_ike::spelling::{self, traffic};
+use casemate_ike::{Traffic, TrafficTemplate, selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// Time until rekeying where none is given.
@@ -90,9 +91,9 @@ enum Mode {
     Drop,
 }
 
-/// Reads one entry of a connection, which `has_peer` with an address to begin with. What is wrong becomes a problem, and some
+/// Reads one entry of a connection; `peer` is the address to begin with, if there is one. What is wrong becomes a problem, and some
 /// value in its place.
-pub(super) fn read(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -> Entry {
+pub(super) fn read(view: &View<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> Entry {
     let keys = Keys::new(view, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
@@ -100,16 +101,36 @@ pub(super) fn read(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
         Mode::Protect(mode) => {
             let child = child(&keys, (view.name(), mode), context.packets_overtake);
-            if !has_peer && child.start != Start::default() {
+            if peer.is_none() && child.start != Start::default() {
                 keys.wrong(
                     "start_action",
                     "there is nobody to begin with: a single address in `remote_addrs` was expected",
                 );
             }
+            check_held_traffic(&keys, &child, peer);
             Entry::Child(child)
         }
         Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
         Mode::Drop => Entry::Shunt(shunt(&keys, view.name(), false)),
+    }
+}
+
+/// Refuses a trap without traffic: what it should hold would pass in clear.
+fn check_held_traffic(keys: &Keys<'_>, child: &Child, peer: Option<IpAddr>) {
+    const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let fill = |templates: &[TrafficTemplate], ends: &[IpAddr]| -> Vec<Traffic> {
+        templates.iter().flat_map(|ts| ts.fill(ends)).collect()
+    };
+    // After the end of a Child SA, `dynamic` is what the peer had, which may be a virtual address.
+    let ends = peer.filter(|_| child.start.on_traffic).map_or(ANY.into(), |peer| vec![peer]);
+    let (local, remote) = (fill(&child.local_ts, &ANY), fill(&child.remote_ts, &ends));
+    let is_any = local.iter().any(|local| remote.iter().any(|remote| selector(local, remote).is_some()));
+    if !is_any && (child.start.on_traffic || child.has_action(OnClose::Trap)) {
+        keys.wrong(
+            if keys.has("remote_ts") { "remote_ts" } else { "local_ts" },
+            "a trap would hold nothing, because no packet fits both `local_ts` and `remote_ts`: selectors of \
+             the same IP version and protocol were expected",
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use casemate_ike::config::{
 };
 use casemate_ike::spelling;
 use casemate_sa::AddrRange;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,8 +96,8 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
     }
     let (remote, conditions) = round::remote(remote.as_ref(), name, directory, problems);
     let remote_addrs = ends(&keys, "remote_addrs", context.host);
-    let has_peer = remote_addrs.iter().any(|addr| addr.single().is_some());
-    let (children, shunts) = children(view, has_peer, context);
+    let peer = remote_addrs.iter().find_map(|addr| addr.single());
+    let (children, shunts) = children(view, peer, context);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> = keys.list("proposals", spelling::proposal::ike).into_iter().flatten().collect();
     let connection = Connection {
@@ -171,7 +172,11 @@ fn only<'r, 't>(view: &View<'r, 't>, front: &str, keys: &Keys<'_>) -> Option<Vie
     sections.into_iter().next()
 }
 
-fn children(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -> (Vec<Arc<Child>>, Vec<Shunt>) {
+fn children(
+    view: &View<'_, '_>,
+    peer: Option<IpAddr>,
+    context: &Context<'_>,
+) -> (Vec<Arc<Child>>, Vec<Shunt>) {
     let (mut children, mut shunts) = (Vec::new(), Vec::new());
     let sections = view.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
@@ -179,7 +184,7 @@ fn children(view: &View<'_, '_>, has_peer: bool, context: &Context<'_>) -> (Vec<
     };
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
-        match child::read(&entry, has_peer, context) {
+        match child::read(&entry, peer, context) {
             Entry::Child(child) => children.push(Arc::new(child)),
             Entry::Shunt(shunt) => shunts.push(shunt),
         }

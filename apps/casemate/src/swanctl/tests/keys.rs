@@ -161,6 +161,21 @@ fn keys_that_contradict_each_other() {
         assert!(gw(&child).contains("children.a.start_action: there is nobody to begin with"));
         assert!(gw(&format!("remote_addrs = 10.0.0.0/8\n{child}")).contains("nobody to begin with"));
     }
+    for (action, local, remote) in [
+        ("start_action = trap", "10.1.0.0/16", "2001:db8::/32"),
+        ("close_action = trap", "10.1.0.0/16", "2001:db8::/32"),
+        ("dpd_action = trap", "10.1.0.0/16[tcp]", "10.2.0.0/16[udp]"),
+        ("start_action = trap", "2001:db8::/32", "dynamic"),
+    ] {
+        let ts = format!("local_ts = {local}\n remote_ts = {remote}");
+        let child = format!("remote_addrs = 192.0.2.1\nchildren {{ a {{\n {ts}\n {action}\n }} }}");
+        assert!(gw(&child).contains("a.remote_ts: a trap would hold nothing"), "{child}");
+        // Without a trap nothing is promised; what `dynamic` is after a Child SA depends on that.
+        ok(&format!("connections {{ gw {{\n{}\n}} }}", child.replace(action, "")));
+    }
+    ok(
+        "connections { gw {\n remote_addrs = 192.0.2.1\n children { a {\n local_ts = 2001:db8::/32\n close_action = trap\n} } } }",
+    );
     assert!(gw("pools = p").contains("connections.gw.pools: `p`: there is no such pool"));
     assert!(gw("local_addrs = gone.example.org").contains("looking up this host failed: no such name"));
     assert!(gw("local_addrs = empty.strongswan.org").contains("this host has no address"));
