@@ -12,9 +12,10 @@ pub(crate) use watch::{Seen, TableWatch};
 
 /// The subsystem in the upper half of a message's type.
 const NFTABLES: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// Attributes of a message about a table.
+/// Attribute of a message about a table, or about what is in it: the table's name.
 const TABLE_NAME: u16 = 1;
-const TABLE_HANDLE: u16 = 4;
+/// Attribute of a message about a generation: its number.
+const GEN_ID: u16 = 1;
 /// Attributes of a message about elements, of their list, of one of them, and of its key.
 const ELEM_LIST_TABLE: u16 = 1;
 const ELEM_LIST_SET: u16 = 2;
@@ -27,8 +28,10 @@ const DATA_VALUE: u16 = 1;
 const MESSAGE: usize = 256;
 /// Messages in one batch, far below what a socket takes by default.
 const BATCH: usize = 8;
-/// Length of a netlink header, and where its sequence number is.
+/// Length of a netlink header.
 const HEADER: usize = 16;
+/// Length of the header of netfilter, which follows it.
+const NETFILTER_HEADER: usize = 4;
 
 /// A connection to nftables, in the network namespace that it was opened in.
 pub(crate) struct Netfilter {
@@ -65,31 +68,40 @@ impl Netfilter {
 
     /// Whether a table of the family `inet` has this name. An error if the kernel says neither yes nor no.
     pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
-        self.table(table).map(|handle| handle.is_some())
+        let name = |bytes: &mut Vec<u8>| attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
+        match self.ask(libc::NFT_MSG_GETTABLE, libc::NFPROTO_INET, libc::NFT_MSG_NEWTABLE, name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            answer => answer.map(|_| true),
+        }
     }
 
-    /// The number of the table of the family `inet` with this name, by which it differs from all others that
-    /// had or will have the name; 0 where the kernel numbers none (before Linux 4.17).
-    pub(crate) fn table(&mut self, table: &str) -> io::Result<Option<u64>> {
+    /// The number of the last transaction that the kernel has made in this network namespace.
+    pub(crate) fn generation(&mut self) -> io::Result<u32> {
+        let attributes = self.ask(libc::NFT_MSG_GETGEN, libc::AF_UNSPEC, libc::NFT_MSG_NEWGEN, |_| {})?;
+        watch::generation(&attributes).ok_or_else(no_answer)
+    }
+
+    /// Sends a request; returns the attributes of the message of type `answer` that answers it.
+    fn ask(
+        &mut self,
+        request: libc::c_int,
+        family: libc::c_int,
+        answer: libc::c_int,
+        attributes: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
-        self.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {
-            attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
-        });
+        self.message(&mut bytes, NFTABLES << 8 | request as u16, 0, (family, 0), attributes);
         self.socket.send(&bytes, 0)?;
-        let (bytes, _) = self.socket.recv_from_full()?;
-        let kind = bytes.get(4..).and_then(|rest| rest.first_chunk().copied()).map(u16::from_ne_bytes);
-        if kind == Some(NFTABLES << 8 | libc::NFT_MSG_NEWTABLE as u16) {
-            let attributes = bytes.get(HEADER.saturating_add(4)..).unwrap_or_default();
-            let handle = watch::attribute(attributes, TABLE_HANDLE).and_then(|value| value.first_chunk());
-            return Ok(Some(handle.map_or(0, |handle| u64::from_be_bytes(*handle))));
-        }
-        match messages(&bytes).next().and_then(Answer::of).map(|answer| answer.result) {
-            Some(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Some(Err(error)) => Err(error),
-            Some(Ok(())) | None => {
-                Err(io::Error::new(io::ErrorKind::InvalidData, "neither a table nor an error"))
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            // The answer to a request that ended early is older.
+            let is_ours = |message: &&[u8]| word(message, 8).map(u32::from_ne_bytes) == Some(self.sequence);
+            let Some(message) = messages(&bytes).find(is_ours) else { continue };
+            if kind(message) == Some(NFTABLES << 8 | answer as u16) {
+                let attributes = message.get(HEADER.saturating_add(NETFILTER_HEADER)..);
+                return Ok(attributes.unwrap_or_default().to_vec());
             }
+            return Err(Answer::of(message).and_then(|answer| answer.result.err()).unwrap_or_else(no_answer));
         }
     }
 
@@ -128,18 +140,6 @@ impl Netfilter {
             }
         }
         Ok(())
-    }
-
-    /// The number of transactions that the kernel has made in this network namespace.
-    #[cfg(test)]
-    pub(crate) fn generation(&mut self) -> u32 {
-        let mut bytes = Vec::new();
-        let kind = NFTABLES << 8 | libc::NFT_MSG_GETGEN as u16;
-        self.message(&mut bytes, kind, 0, (libc::AF_UNSPEC, 0), |_| {});
-        self.socket.send(&bytes, 0).unwrap();
-        let (bytes, _) = self.socket.recv_from_full().unwrap();
-        // The first attribute, NFTA_GEN_ID, follows the headers of netlink and netfilter and its own.
-        u32::from_be_bytes(*bytes[HEADER + 8..].first_chunk().unwrap())
     }
 
     /// Appends a message: the header of netlink, the one of netfilter, and attributes.
@@ -231,6 +231,15 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The type of a message.
+fn kind(message: &[u8]) -> Option<u16> {
+    message.get(4..)?.first_chunk().copied().map(u16::from_ne_bytes)
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "neither an answer nor an error")
+}
+
 /// Four bytes of a message.
 fn word(message: &[u8], at: usize) -> Option<[u8; 4]> {
     message.get(at..)?.first_chunk().copied()
@@ -244,7 +253,7 @@ struct Answer {
 
 impl Answer {
     fn of(message: &[u8]) -> Option<Self> {
-        let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+        let kind = kind(message)?;
         let result = match word(message, HEADER)
             .filter(|_| i32::from(kind) == libc::NLMSG_ERROR)
             .map(i32::from_ne_bytes)
@@ -255,5 +264,34 @@ impl Answer {
             None => Err(io::Error::new(io::ErrorKind::InvalidData, "neither acknowledgement nor error")),
         };
         Some(Self { sequence: u32::from_ne_bytes(word(message, 8)?), result })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::Netns;
+    use crate::nft::Nft;
+
+    #[test]
+    fn the_answer_to_an_older_request_is_not_taken_for_that_to_a_later_one() {
+        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+        let test = || {
+            Nft::direct().run("table inet one { }\n").unwrap();
+            let mut netfilter = Netfilter::open().unwrap();
+            // A request whose answer nobody has read.
+            let mut bytes = Vec::new();
+            let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
+            netfilter.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {
+                attribute(bytes, TABLE_NAME, |bytes| string(bytes, "one"));
+            });
+            netfilter.socket.send(&bytes, 0).unwrap();
+            assert!(!netfilter.has_table("two").unwrap());
+            assert!(netfilter.has_table("one").unwrap());
+            let before = netfilter.generation().unwrap();
+            Nft::direct().run("table inet two { }\n").unwrap();
+            assert_eq!(netfilter.generation().unwrap(), before.wrapping_add(1));
+        };
+        netns.run(test).unwrap();
     }
 }

@@ -179,3 +179,29 @@ fn the_runner_of_nft_ends_with_a_crash_and_the_guard_stays() {
     assert!(left.stop().success());
     assert_eq!(guard(), "");
 }
+
+/// Without the process nobody could change the guard any more.
+#[test]
+fn a_run_whose_runner_of_nft_has_ended_ends_and_the_guard_stays() {
+    let Some(lab) = Lab::build("a_run_whose_runner_of_nft_has_ended") else { return };
+    let mut left = lab.left.protect(&xfrm(Side::Left));
+    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+    let before = guard();
+    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+    lab.left.says("kill", &["-KILL", &runner.to_string()]);
+    let end = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = left.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < end, "it runs on: {}", left.said());
+        thread::sleep(Duration::from_millis(10));
+    };
+    let said = left.said();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("the process that runs nft: it has ended"), "{said}");
+    assert!(said.contains("stays blocked until `casemate run` or `casemate cleanup`"), "{said}");
+    assert_eq!(guard(), before);
+    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert_eq!(guard(), "");
+}

@@ -68,6 +68,8 @@ impl Front {
             self.tick(common, now);
             self.raw.review(now).into_iter().for_each(|what| attendant.trouble(Trouble::Link, what));
         }
+        // Without it the guard cannot follow policies any more. It stays as it is when the run ends.
+        self.live.check()?;
         match &self.ledger {
             Some(ledger) if ledger.has_ended() => Err(Error::other("counters", "their thread has ended")),
             _ => Ok(()),

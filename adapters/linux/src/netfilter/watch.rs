@@ -1,16 +1,18 @@
 //! What happens to a table, as the kernel tells it to the multicast group NFNLGRP_NFTABLES.
 
-use super::{HEADER, NFTABLES, TABLE_NAME, messages, word};
+use super::{GEN_ID, HEADER, NETFILTER_HEADER, NFTABLES, TABLE_NAME, kind, messages, word};
+use crate::sys;
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Length of the header of netfilter, which follows the one of netlink.
-const NETFILTER_HEADER: usize = 4;
 /// Attribute of a message about a generation: the name of the program that made it.
 const GEN_PROC_NAME: u16 = 3;
-/// Datagrams that are read in one go.
-const AT_ONCE: usize = 1_024;
+/// What may wait to be read, in bytes. Memory is used only for what waits. Without this the messages about a
+/// transaction of some thousand elements do not fit.
+const WAITING: libc::c_int = 8 << 20;
+/// Datagrams that are read in one go, more than fit there.
+const AT_ONCE: usize = 32_768;
 
 /// Tells of transactions about one table of the family `inet`.
 pub(crate) struct TableWatch {
@@ -20,6 +22,9 @@ pub(crate) struct TableWatch {
     own: u32,
     /// The transaction that is being told is about the table.
     touched: bool,
+    /// The number of the last transaction that was told before any messages were lost; `None` before the
+    /// first one.
+    generation: Option<u32>,
 }
 
 /// What was told.
@@ -40,7 +45,9 @@ impl TableWatch {
         socket.bind(&SocketAddr::new(0, 0))?;
         socket.add_membership(libc::NFNLGRP_NFTABLES as u32)?;
         socket.set_non_blocking(true)?;
-        Ok(Self { socket, table, own, touched: false })
+        // In a user namespace some kernels do not allow it. Then messages are lost sooner, which is noticed.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, WAITING);
+        Ok(Self { socket, table, own, touched: false, generation: None })
     }
 
     /// Adds what was told since it was asked last; the rest of very much is left for the next time.
@@ -56,10 +63,22 @@ impl TableWatch {
         self.touched &= !seen.lost;
     }
 
+    /// The number of the last transaction that was told before any messages were lost.
+    pub(crate) const fn generation(&self) -> Option<u32> {
+        self.generation
+    }
+
+    /// Everything up to this transaction is known, whatever was lost.
+    pub(crate) const fn catch_up(&mut self, generation: u32) {
+        self.generation = Some(generation);
+    }
+
     fn take(&mut self, message: &[u8], seen: &mut Seen) {
-        let kind = message.get(4..).and_then(|rest| rest.first_chunk()).map(|kind| u16::from_ne_bytes(*kind));
         let attributes = message.get(HEADER.saturating_add(NETFILTER_HEADER)..).unwrap_or_default();
-        if kind == Some(NFTABLES << 8 | libc::NFT_MSG_NEWGEN as u16) {
+        if kind(message) == Some(NFTABLES << 8 | libc::NFT_MSG_NEWGEN as u16) {
+            if !seen.lost {
+                self.generation = generation(attributes).or(self.generation);
+            }
             if std::mem::take(&mut self.touched) {
                 seen.transactions = seen.transactions.saturating_add(1);
                 seen.program = attribute(attributes, GEN_PROC_NAME).and_then(name);
@@ -80,8 +99,13 @@ impl AsFd for TableWatch {
     }
 }
 
+/// The number of a transaction in the attributes of a message about a generation.
+pub(super) fn generation(attributes: &[u8]) -> Option<u32> {
+    attribute(attributes, GEN_ID)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
 /// The value of the first attribute of this kind.
-pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?);

@@ -9,29 +9,34 @@
 //! | request | length of the script (4, of this machine's order), script |
 //! | reply | 0 or, after an error, 1; length of the message (4), message |
 
-use super::program::{self, MESSAGE, TIME_LIMIT};
+use super::program::{self, MESSAGE};
 use crate::signal::Signals;
 use crate::{Error, confine};
+use socket2::SockRef;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+/// Its name in errors.
+const PROCESS: &str = "the process that runs nft";
 /// The program that this process runs, also after its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// How long a reply may take: a script that hangs is ended before.
-const PATIENCE: Duration = TIME_LIMIT.saturating_add(Duration::from_secs(5));
 /// The longest script. A hundred thousand policies need less.
 const MAX_SCRIPT: u32 = 64 << 20;
+/// How long its end is waited for before it is killed.
+const END: Duration = Duration::from_secs(15);
 
 /// The parent's end.
 #[derive(Debug)]
 pub(super) struct Runner {
     socket: UnixStream,
-    /// Nothing is understood any more, because one of the two has given up.
-    is_lost: bool,
+    /// The other end was closed, or broke the format.
+    has_ended: bool,
     child: Child,
 }
 
@@ -40,27 +45,40 @@ impl Runner {
     pub(super) fn start(arguments: &[&str]) -> Result<Self, Error> {
         let failed = |error| Error::new("start of the process that runs nft", error);
         let (socket, other) = UnixStream::pair().map_err(failed)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
         let mut command = Command::new(THIS_PROGRAM);
         command.args(arguments).env_clear().current_dir("/").stdout(Stdio::null());
         let child = command.stdin(OwnedFd::from(other)).spawn().map_err(failed)?;
-        Ok(Self { socket, is_lost: false, child })
+        Ok(Self { socket, has_ended: false, child })
     }
 
-    /// Has a script applied and waits for its end.
+    /// Has a script applied and waits for its end, however long that takes.
     pub(super) fn run(&mut self, script: &str) -> Result<(), Error> {
-        if self.is_lost {
-            return Err(Error::other("the process that runs nft", "it has ended: restart this program"));
-        }
-        let reply = send(&mut self.socket, script).and_then(|()| receive_reply(&mut self.socket));
-        match reply {
-            Ok(done) => done,
-            Err(error) => {
-                self.is_lost = true;
-                Err(Error::new("the process that runs nft", error))
-            }
-        }
+        self.check()?;
+        let Some(len) = u32::try_from(script.len()).ok().filter(|len| *len <= MAX_SCRIPT) else {
+            return Err(Error::other("nft", "the script is too long"));
+        };
+        let reply = send(&mut self.socket, len, script).and_then(|()| receive_reply(&mut self.socket));
+        reply.unwrap_or_else(|error| {
+            self.has_ended = true;
+            Err(Error::new(PROCESS, error))
+        })
+    }
+
+    /// An error if it has ended.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let has_ended = self.has_ended || {
+            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            let read = SockRef::from(&self.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
+            // Nothing to read is an error, too.
+            matches!(read, Ok(0))
+        };
+        if has_ended { Err(Error::other(PROCESS, "it has ended")) } else { Ok(()) }
+    }
+
+    /// Its process ID.
+    #[cfg(test)]
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -69,13 +87,18 @@ impl Drop for Runner {
         // It ends when it has done what it works at. A process that is confined may not wait for it, and need not:
         // it is about to end itself.
         let _ = self.socket.shutdown(Shutdown::Both);
-        let _ = self.child.wait();
+        let start = Instant::now();
+        while let Ok(None) = self.child.try_wait() {
+            if start.elapsed() > END {
+                let _ = self.child.kill().and_then(|()| self.child.wait());
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
-fn send(socket: &mut UnixStream, script: &str) -> io::Result<()> {
-    let len = u32::try_from(script.len()).ok().filter(|len| *len <= MAX_SCRIPT);
-    let len = len.ok_or_else(|| io::Error::other("the script is too long"))?;
+fn send(socket: &mut UnixStream, len: u32, script: &str) -> io::Result<()> {
     socket.write_all(&len.to_ne_bytes())?;
     socket.write_all(script.as_bytes())
 }
@@ -133,14 +156,13 @@ fn reply(socket: &mut UnixStream, done: Result<(), Error>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::netfilter::Netfilter;
     use crate::netns::Netns;
-    use std::time::Instant;
 
     /// Starts [`runs_as_runner`] in a process of its own.
-    fn start() -> Runner {
+    pub(in crate::nft) fn start() -> Runner {
         let test = "nft::runner::tests::runs_as_runner";
         Runner::start(&["--ignored", "--exact", test, "--test-threads=1"]).unwrap()
     }
@@ -168,12 +190,10 @@ mod tests {
             runner.run("delete table inet one\n").unwrap();
             assert!(!has("one"));
             runner.child.kill().unwrap();
-            let start = Instant::now();
             for _ in 0..2 {
                 let error = runner.run("table inet four { }\n").unwrap_err().to_string();
                 assert!(error.contains("the process that runs nft"), "{error}");
             }
-            assert!(start.elapsed() < PATIENCE);
             runner.child.wait().unwrap();
         };
         netns.run(test).unwrap();

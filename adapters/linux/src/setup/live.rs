@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// How long is waited until a filter that could not be put up is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a start puts the guard up again and again while another program changes it.
+const START: Duration = Duration::from_secs(30);
 
 /// The changes that stand. Dropping it leaves them; `close` takes them back.
 pub struct Live {
@@ -111,9 +113,14 @@ impl Live {
     pub(crate) fn close(mut self) -> Result<(), Error> {
         if let Some(work) = &mut self.work {
             // It must not put the filter up behind us.
-            work.job.wait();
+            work.job.wait()?;
         }
         self.journal.close()
+    }
+
+    /// An error if the filter cannot be changed any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.journal.nft().check()
     }
 
     /// Rings when [`follow`](Self::follow) should be called again.
@@ -215,16 +222,25 @@ impl Live {
             .fold(Ok(()), Result::and)
     }
 
-    /// Makes the system as it should be, however long that takes. What failed is tried again with the next
-    /// change.
+    /// Makes the system as it should be, and waits for that. What failed is tried again with the next change.
+    /// An error also if another program changes the guard all the time.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        self.settle_within(START)
+    }
+
+    fn settle_within(&mut self, limit: Duration) -> Result<(), Error> {
+        let start = Instant::now();
         let mut outcome = Ok(());
         self.pause = None;
         while !self.follow(&mut |error| outcome = Err(error)) {
+            if !self.sentry.state().stands && start.elapsed() >= limit {
+                let what =
+                    format!("nftables table {}, the guard against cleartext", self.scheme.guard.table());
+                return Err(Error::other(what, "another program changes or removes it again and again"));
+            }
             match &mut self.work {
-                Some(work) => work.job.wait(),
+                Some(work) => work.job.wait()?,
                 None if outcome.is_err() => return outcome,
-                // Another program removes the guard all the time.
                 None => std::thread::sleep(self.wait().unwrap_or_default()),
             }
         }
@@ -242,7 +258,10 @@ impl Live {
             }
             match self.settle_guard() {
                 Ok(true) => self.behind = false,
-                Ok(false) => return false,
+                Ok(false) => {
+                    self.work.as_mut().and_then(|work| work.job.take_late()).into_iter().for_each(trouble);
+                    return false;
+                }
                 Err(error) => {
                     trouble(error);
                     self.pause = Instant::now().checked_add(PAUSE);
@@ -299,7 +318,8 @@ impl Live {
                     Err(_) => self.scheme.guard.distrust(),
                 },
                 Update::Script(script) => {
-                    let job = Job::start(self.journal.nft(), script, self.bell.clone());
+                    let bell = self.bell.clone();
+                    let job = Job::start(self.journal.nft(), script, move || bell.ring());
                     self.work = Some(Work { job, anew });
                 }
             }

@@ -2,7 +2,9 @@
 //! does.
 //!
 //! The kernel tells of every transaction about the table. Those of our own connection are known by its port,
-//! and of a script that `nft` has made for us there is one. If there are more, the guard is written anew.
+//! and of a script that `nft` has made for us there is one. If there are more, the guard is written anew, and
+//! also if messages were lost that may have been about others: the kernel numbers all transactions, so the
+//! number of those that were not told is known.
 
 use crate::Error;
 use crate::guard::SetChange;
@@ -28,8 +30,6 @@ pub(crate) struct Sentry {
     netfilter: Netfilter,
     watch: TableWatch,
     seen: Seen,
-    /// The number of the table that we made.
-    handle: Option<u64>,
     /// When all of it was last put up.
     put_up: Option<Instant>,
     /// When it was noticed that another program has changed it.
@@ -43,15 +43,16 @@ impl Sentry {
     pub(super) fn open(table: String) -> Result<Self, Error> {
         let open = || {
             let mut netfilter = Netfilter::open()?;
-            let watch = TableWatch::open(table.clone(), netfilter.port())?;
-            let handle = netfilter.table(&table)?;
-            Ok((netfilter, watch, handle))
+            let mut watch = TableWatch::open(table.clone(), netfilter.port())?;
+            watch.catch_up(netfilter.generation()?);
+            let stands = netfilter.has_table(&table)?;
+            Ok((netfilter, watch, stands))
         };
-        let (netfilter, watch, handle) = open().map_err(|error| Error::new("nftables", error))?;
+        let (netfilter, watch, stands) = open().map_err(|error| Error::new("nftables", error))?;
         // Without the table it is as if it were told that it went.
-        let seen = Seen { lost: handle.is_none(), ..Seen::default() };
+        let seen = Seen { transactions: u32::from(!stands), ..Seen::default() };
         let (put_up, disturbed, lines) = (None, None, Vec::new());
-        Ok(Self { table, netfilter, watch, seen, handle, put_up, disturbed, restored: 0, lines })
+        Ok(Self { table, netfilter, watch, seen, put_up, disturbed, restored: 0, lines })
     }
 
     pub(crate) const fn state(&self) -> GuardState {
@@ -78,22 +79,26 @@ impl Sentry {
         self.seen.transactions > 0 || self.seen.lost
     }
 
-    /// Whether another program has changed the guard. A `script` of ours that has just succeeded is one
-    /// transaction; `true` if it made all of the guard.
+    /// Whether another program has changed the guard, or may have. A `script` of ours that has just succeeded
+    /// is one transaction; `true` if it made all of the guard.
     pub(super) fn is_disturbed(&mut self, script: Option<bool>) -> bool {
         if script == Some(true) {
             self.put_up = Some(Instant::now());
-            self.handle = self.netfilter.table(&self.table).ok().flatten();
         }
         self.has_news();
         let Seen { transactions, program, lost } = std::mem::take(&mut self.seen);
-        let is_so = transactions > u32::from(script.is_some()) || (lost && !self.is_the_same());
+        let ours = u32::from(script.is_some());
+        let is_unknown = lost && self.untold().is_none_or(|untold| untold > ours);
+        let is_so = transactions > ours || is_unknown;
         if is_so && self.disturbed.is_none() {
             self.disturbed = Some(Instant::now());
-            let program = program.map(|name| format!(" ({name})")).unwrap_or_default();
-            self.lines.push(format!(
-                "the guard was changed or removed by another program{program}: it is put up again"
-            ));
+            self.lines.push(if transactions > ours {
+                let program = program.map(|name| format!(" ({name})")).unwrap_or_default();
+                format!("the guard was changed or removed by another program{program}: it is put up again")
+            } else {
+                "another program may have changed the guard, because word of changes was lost: it is put up again"
+                    .into()
+            });
         } else if !is_so && script == Some(true) {
             self.report();
         }
@@ -105,9 +110,13 @@ impl Sentry {
         self.put_up?.checked_add(REST)
     }
 
-    /// Whether there is a table, and the one that we made. Without an answer it is not believed.
-    fn is_the_same(&mut self) -> bool {
-        self.handle.is_some() && self.netfilter.table(&self.table).is_ok_and(|handle| handle == self.handle)
+    /// How many transactions of all programs were not told since messages were lost; `None` if that cannot be
+    /// known.
+    fn untold(&mut self) -> Option<u32> {
+        let known = self.watch.generation();
+        let generation = self.netfilter.generation().ok()?;
+        self.watch.catch_up(generation);
+        Some(generation.wrapping_sub(known?))
     }
 
     /// All of it was put up.

@@ -4,8 +4,9 @@ use crate::instance::Instance;
 use crate::netfilter::Netfilter;
 use crate::netns::Netns;
 use crate::nft::Nft;
+use crate::nft::tests::Process;
 use crate::promises::Promise;
-use crate::setup::Wanted;
+use crate::setup::{GuardState, Wanted};
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, PolicyTable, Template};
 use casemate_sa::{AddrRange, Mode, PortRange, Protocol, Selector};
@@ -26,15 +27,15 @@ struct World {
 impl World {
     /// Starts with these policies.
     fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
-        Self::make((outbound, inbound), &[])
+        Self::make((outbound, inbound), &[], Nft::direct())
     }
 
     /// Starts without policies after a run that had these.
     fn start_holding(held: &[Promise]) -> Self {
-        Self::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), held)
+        Self::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), held, Nft::direct())
     }
 
-    fn make((outbound, inbound): (PolicyTable, PolicyTable), held: &[Promise]) -> Self {
+    fn make((outbound, inbound): (PolicyTable, PolicyTable), held: &[Promise], nft: Nft) -> Self {
         let mut netlink = Netlink::open().unwrap();
         wait_until_gone(&mut netlink);
         let (out, inn): (Vec<_>, Vec<_>) = (outbound.iter().collect(), inbound.iter().collect());
@@ -51,7 +52,7 @@ impl World {
         };
         let plan = Plan::new(&wanted, &mut netlink).unwrap();
         let tun = Tun::create(TUN, &mut netlink).unwrap();
-        let mut journal = Journal::open(&Instance::new(TUN).unwrap(), Nft::direct()).unwrap();
+        let mut journal = Journal::open(&Instance::new(TUN).unwrap(), nft).unwrap();
         plan.apply(&mut journal, &tun, &mut netlink).unwrap();
         let live = Live::new(plan, &tun, journal, netlink).unwrap();
         Self { outbound, inbound, tun, live }
@@ -335,9 +336,9 @@ fn whatever_changes_together_changes_in_one_transaction() {
             };
             let ids: Vec<PolicyId> = (0..3).map(|n| world.add(Direction::Outbound, child(n))).collect();
             let mut settled_in = |world: &mut World, what: &str| {
-                let before = netfilter.generation();
+                let before = netfilter.generation().unwrap();
                 world.live.settle().unwrap();
-                assert_eq!(netfilter.generation().wrapping_sub(before), 1, "{what}");
+                assert_eq!(netfilter.generation().unwrap().wrapping_sub(before), 1, "{what}");
             };
             settled_in(&mut world, "a new shape");
             world.remove(Direction::Outbound, ids[0]);
@@ -377,6 +378,120 @@ fn a_filter_that_somebody_removed_is_put_up_again_with_the_next_change() {
         World::start(table, PolicyTable::new(10, 2)).end()
     });
     assert_eq!(is.unwrap(), should.unwrap());
+}
+
+/// Has the kernel keep so little for the watch of the guard that a few messages are too many.
+fn lose_messages(world: &World) {
+    let [_, watch] = world.live.descriptors();
+    crate::sys::set_option(watch, libc::SOL_SOCKET, libc::SO_RCVBUF, 0).unwrap();
+}
+
+#[test]
+fn a_change_of_which_word_was_lost_is_undone() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let mut world = World::empty();
+            world.add_child(1);
+            world.live.settle().unwrap();
+            let before = system();
+            lose_messages(&world);
+            let chains: String = (0..200).map(|n| format!("add chain inet other c{n}\n")).collect();
+            let other = format!("table inet other {{ }}\n{chains}");
+            Nft::direct().run(&other).unwrap();
+            Nft::direct().run("flush chain inet casemate_tun5 sent\n").unwrap();
+            assert_ne!(system(), before);
+            world.live.settle().unwrap();
+            assert_eq!(system(), before);
+            assert_eq!(world.live.sentry().state(), GuardState { stands: true, restored: 1 });
+            let lines = world.live.sentry().take_lines().concat();
+            assert!(lines.contains("word of changes was lost") && lines.contains("stands again"), "{lines}");
+            world.end();
+        })
+        .unwrap();
+}
+
+/// Otherwise a guard with many policies would be put up again for ever.
+#[test]
+fn a_script_of_ours_of_which_word_was_lost_is_no_change_by_others() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let mut world = World::empty();
+            lose_messages(&world);
+            for n in 0..2 {
+                (n * 4_000..(n + 1) * 4_000).for_each(|n| world.add_child(n));
+                world.live.settle().unwrap();
+                assert_eq!(world.live.sentry().state(), GuardState { stands: true, restored: 0 });
+            }
+            world.end();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_guard_that_is_changed_all_the_time_ends_the_start() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let mut world = World::empty();
+            let others: Vec<Disturber> = (0..3).map(|_| Disturber::start()).collect();
+            world.add_child(1);
+            let start = Instant::now();
+            let error = world.live.settle_within(Duration::from_secs(1)).unwrap_err().to_string();
+            assert!(error.contains("casemate_tun5") && error.contains("again and again"), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+            drop(others);
+            world.live.settle().unwrap();
+            world.end();
+        })
+        .unwrap();
+}
+
+/// A program that changes the guard all the time until it is dropped.
+struct Disturber(std::process::Child);
+
+impl Disturber {
+    fn start() -> Self {
+        let script = "while :; do nft add rule inet casemate_tun5 sent counter; done";
+        let mut shell = Command::new("sh");
+        Self(shell.args(["-c", script]).stderr(std::process::Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Disturber {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
+}
+
+/// Nothing but the time is lost when the machine was suspended while `nft` worked.
+#[test]
+fn a_script_that_takes_long_is_reported_and_followed_when_it_ends() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let (nft, process) = Process::start(Duration::from_secs(5));
+            let mut world = World::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), &[], nft);
+            world.add(Direction::Outbound, policy("10.9.0.0/16", "10.0.1.0/24", protect(), 10));
+            process.stop();
+            let mut troubles = Vec::new();
+            eventually("it is reported", || {
+                assert!(!world.live.follow(&mut |error| troubles.push(error.to_string())));
+                assert_eq!(world.live.wait(), None, "it is the end of the script that is waited for");
+                (!troubles.is_empty()).then_some(())
+            });
+            assert!(!world.live.follow(&mut |error| troubles.push(error.to_string())));
+            process.go_on();
+            eventually("the system follows", || {
+                world.live.follow(&mut |error| troubles.push(error.to_string())).then_some(())
+            });
+            assert_eq!(troubles, ["nft: a script has not ended after 5 seconds"]);
+            assert_eq!(world.live.sentry().state(), GuardState { stands: true, restored: 0 });
+            let (filter, routes) = world.end();
+            assert!(filter.concat().contains("10.0.1.0") && routes.concat().contains("10.0.1.0"));
+        })
+        .unwrap();
 }
 
 #[test]
