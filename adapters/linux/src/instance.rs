@@ -66,6 +66,15 @@ impl Instance {
         self.directory.join(format!("{}{JOURNAL}", self.stem))
     }
 
+    /// The journals of other instances in the same directory and network namespace.
+    pub(crate) fn other_journals(&self) -> Vec<PathBuf> {
+        let prefix = self.stem.split_inclusive('-').next().unwrap_or_default();
+        let own = format!("{}{JOURNAL}", self.stem);
+        let names = file_names(&self.directory).into_iter();
+        let others = names.filter(|name| name.starts_with(prefix) && name.ends_with(JOURNAL) && *name != own);
+        others.map(|name| self.directory.join(name)).collect()
+    }
+
     /// The traffic that it has promised to keep off the wire in clear.
     pub(crate) fn promises(&self) -> PathBuf {
         self.directory.join(format!("{}{PROMISES}", self.stem))

@@ -246,6 +246,30 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether another instance with files in the same directory has made this change in the present
+    /// namespace.
+    pub(crate) fn is_noted_elsewhere(&self, undo: &Undo) -> bool {
+        let here = Namespace::present();
+        let notes = |path: PathBuf| {
+            let contents = File::open(&path).map_err(|error| at(&path, error));
+            let contents = contents.and_then(|mut file| read(&mut file, &path)).unwrap_or_default();
+            let is_here = contents.namespace.is_none() || contents.namespace == here;
+            is_here && contents.entries.contains(undo)
+        };
+        self.instance.other_journals().into_iter().any(notes)
+    }
+
+    /// Leaves rules and routes of a table to the instance that has claimed its number since.
+    pub(crate) fn give_up(&mut self, table: u32) -> Result<(), Error> {
+        let is_of_table = |entry: &mut Undo| match entry {
+            Undo::Rule(rule) => rule.numbers.table == table,
+            Undo::Routes { table: noted, .. } => *noted == table,
+            Undo::Sysctl { .. } | Undo::Guard { .. } => false,
+        };
+        let given_up: Vec<Undo> = self.entries.extract_if(.., is_of_table).collect();
+        given_up.iter().try_for_each(|undo| self.write_line(&format_args!("{UNDONE}{undo}")))
+    }
+
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes()).map_err(|error| at(&self.instance.journal(), error))

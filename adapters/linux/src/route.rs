@@ -117,10 +117,11 @@ impl Numbers {
         (0..MOST).map(Self::nth).find(|numbers| !used.contains(&numbers.table)).ok_or_else(none_free)
     }
 
-    /// The numbers of the instance with this journal: those that it had, or the first that no rule uses. Its
-    /// rule for IPv4 is the claim: the kernel makes it once in a network namespace, so that of two instances
-    /// that start together each gets its own, wherever they keep their files. Nothing is led anywhere by it
-    /// before there are routes.
+    /// The numbers of the instance with this journal: those that it had, if no other instance has claimed
+    /// them since, or the first that no rule uses. Its rule for IPv4 is the claim: the kernel makes it once
+    /// in a network namespace, so that of two instances that start together each gets its own, wherever they
+    /// keep their files. Nothing is led anywhere by it before there are routes. Who has a rule that stands
+    /// already is known from the journals in the same directory, and from routes.
     pub fn claim(
         instance: &Instance,
         journal: &mut Journal,
@@ -131,7 +132,10 @@ impl Numbers {
             _ => None,
         });
         if let Some(former) = former {
-            return Ok(former);
+            if former.claim_again(instance, journal, netlink)? {
+                return Ok(former);
+            }
+            journal.give_up(former.table)?;
         }
         let used = Self::used(netlink)?;
         for numbers in (0..MOST).map(Self::nth).filter(|numbers| !used.contains(&numbers.table)) {
@@ -140,6 +144,36 @@ impl Numbers {
             }
         }
         Err(none_free())
+    }
+
+    /// Whether the numbers of a former run are still, or again, this instance's. Where its rule was removed,
+    /// another instance may have claimed them since.
+    fn claim_again(
+        self,
+        instance: &Instance,
+        journal: &mut Journal,
+        netlink: &mut Netlink,
+    ) -> Result<bool, crate::Error> {
+        if self.claim_rule(netlink)? {
+            return self.note(instance, journal, netlink).map(|()| true);
+        }
+        let is_noted_elsewhere = journal.is_noted_elsewhere(&Undo::Rule(Rule { v4: true, numbers: self }));
+        Ok(!is_noted_elsewhere && !self.leads_elsewhere(instance, netlink)?)
+    }
+
+    /// Whether the table has routes into another interface than that of this instance.
+    fn leads_elsewhere(self, instance: &Instance, netlink: &mut Netlink) -> Result<bool, crate::Error> {
+        let own = netlink.link(instance.tun()).ok().map(|link| link.index);
+        for v4 in [true, false] {
+            let routes = netlink.routes(self.table, v4)?;
+            let mut attributes = routes.iter().flat_map(|route| &route.attributes);
+            if attributes
+                .any(|attribute| matches!(attribute, RouteAttribute::Oif(index) if Some(*index) != own))
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the rule for IPv4 is ours now; another instance may have made it at the same time.

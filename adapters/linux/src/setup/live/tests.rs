@@ -606,6 +606,44 @@ fn instances_that_start_together_get_numbers_of_their_own() {
     assert_eq!(netns.run(rules).unwrap(), 0);
 }
 
+/// The rule of an instance that crashed may be removed, and another instance gets its numbers.
+#[test]
+fn numbers_of_a_former_run_that_another_instance_has_now_are_not_taken_over() {
+    let Some([netns, _]) = namespaces() else { return };
+    let scratch = casemate_scratch::Scratch::new("former-numbers");
+    let claim = |tun: &str| {
+        let instance = Instance::at(scratch.path(), tun);
+        let open = || Journal::open(&instance, Nft::direct()).ok();
+        let mut journal = eventually("the lock of the former run goes", open);
+        (Numbers::claim(&instance, &mut journal, &mut Netlink::open().unwrap()).unwrap(), journal)
+    };
+    let rules = || says("ip", &["rule"]).matches("fwmark").count();
+    let remove = |numbers: &Numbers| says("ip", &["rule", "del", "pref", &numbers.priority.to_string()]);
+    netns
+        .run(|| {
+            let (former, journal) = claim("tun6");
+            journal.abandon();
+            let (again, journal) = claim("tun6");
+            assert_eq!((again, rules()), (former, 1));
+            journal.abandon();
+            remove(&former);
+            let (again, journal) = claim("tun6");
+            assert_eq!((again, rules()), (former, 1), "it is claimed anew");
+            journal.abandon();
+            remove(&former);
+            let (other, others_journal) = claim("tun7");
+            assert_eq!(other, former);
+            let (again, journal) = claim("tun6");
+            assert_ne!(again, other);
+            assert_eq!(rules(), 2);
+            drop(journal);
+            assert_eq!(rules(), 1, "that of the other instance stays");
+            drop(others_journal);
+            assert_eq!(rules(), 0);
+        })
+        .unwrap();
+}
+
 #[test]
 fn with_two_thousand_child_sas_one_more_takes_as_long_as_with_few() {
     let Some([quiet, crowded]) = namespaces() else { return };
