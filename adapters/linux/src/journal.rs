@@ -2,10 +2,12 @@
 //!
 //! Each change is noted in a file before it is made. An orderly end undoes everything ([`Journal::close`]). A
 //! process that is killed cannot, and one that ends with an error must not: the guard stays, so that what was
-//! protected does not leave in clear. The next start of the same instance takes the journal over, with
-//! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A living
-//! process holds a lock on its file. The file lies where a reboot removes it, together with everything it is
-//! about. It says which network namespace it is about, too: the next namespace may have the same number.
+//! protected does not leave in clear. Only where the guard has never protected anything does an error undo
+//! everything, too; [`Remains`] says which of both it was. The next start of the same instance takes the
+//! journal over, with everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it
+//! ([`clean_up`]). A living process holds a lock on its file. The file lies where a reboot removes it,
+//! together with everything it is about. It says which network namespace it is about, too: the next namespace
+//! may have the same number.
 
 mod contents;
 
@@ -27,6 +29,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A change that can be taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,8 +134,21 @@ impl FromStr for Undo {
     }
 }
 
+/// What is left in the system of a run whose journal was dropped.
+#[derive(Debug, Clone, Default)]
+pub enum Remains {
+    /// Nothing of this run, or it goes on.
+    #[default]
+    Nothing,
+    /// Everything: what the guard protects stays blocked.
+    Guard,
+    /// What could not be undone, for this reason.
+    NotUndone(String),
+}
+
 /// The journal of this process. Dropped without [`close`](Self::close) it leaves everything as it is, if the
-/// guard was put up; before that it undoes everything in it.
+/// guard was put up and has ever protected anything, or is that of a former run; otherwise it undoes
+/// everything in it.
 #[derive(Debug)]
 pub struct Journal {
     instance: Instance,
@@ -145,6 +161,7 @@ pub struct Journal {
     former: Vec<Promise>,
     /// Undone, or tried to be.
     closed: bool,
+    remains: Arc<Mutex<Remains>>,
     #[cfg(test)]
     abandoned: bool,
 }
@@ -181,6 +198,7 @@ impl Journal {
             promises: None,
             former: Vec::new(),
             closed: false,
+            remains: Arc::default(),
             #[cfg(test)]
             abandoned: false,
         })
@@ -221,9 +239,20 @@ impl Journal {
         self.adopted
     }
 
-    /// Whether the packet filter stands, or may stand, and stays after an error.
-    pub fn has_guard(&self) -> bool {
-        self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }))
+    /// Says what is left of the run, once this journal is gone.
+    pub fn remains(&self) -> Arc<Mutex<Remains>> {
+        self.remains.clone()
+    }
+
+    /// Whether the packet filter stays after an error: it stands, or may stand, and keeps or kept traffic off
+    /// the wire in clear, or a former run has left it.
+    fn stays(&self) -> bool {
+        let has_guard = self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }));
+        has_guard && (self.adopted || self.promises.as_ref().is_some_and(Promises::is_used))
+    }
+
+    fn set_remains(&self, remains: Remains) {
+        *self.remains.lock().unwrap_or_else(PoisonError::into_inner) = remains;
     }
 
     /// The way of scripts to `nft`.
@@ -284,6 +313,15 @@ impl Journal {
     /// or `casemate cleanup`; what is undone is struck out.
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
         self.closed = true;
+        let done = self.undo_all();
+        self.set_remains(match &done {
+            Ok(()) => Remains::Nothing,
+            Err(error) => Remains::NotUndone(error.to_string()),
+        });
+        done
+    }
+
+    fn undo_all(&mut self) -> Result<(), Error> {
         let errors = self.undo_each(&mut Netlink::open()?);
         if !errors.is_empty() {
             let what = format!("not undone, and noted in {}", self.instance.journal().display());
@@ -330,8 +368,13 @@ impl Drop for Journal {
         if self.abandoned {
             return;
         }
-        if !self.closed && !self.has_guard() {
-            // What cannot be undone stays in the file.
+        if self.closed {
+            return;
+        }
+        if self.stays() {
+            self.set_remains(Remains::Guard);
+        } else {
+            // What cannot be undone stays in the file, and is reported by `remains`.
             let _ = self.undo();
         }
     }

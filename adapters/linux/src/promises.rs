@@ -35,6 +35,8 @@ pub(crate) struct Promises {
     lines: usize,
     /// Not written yet.
     pending: String,
+    /// There were any at some time.
+    is_used: bool,
 }
 
 /// What a former run of the instance had promised.
@@ -70,14 +72,20 @@ impl Promises {
         }
         let path = instance.promises();
         let file = write_anew(&path, &counts).map_err(|error| at(&path, error))?;
-        let lines = counts.len();
-        Ok(Self { path, file, counts, lines, pending: String::new() })
+        let (lines, is_used) = (counts.len(), !counts.is_empty());
+        Ok(Self { path, file, counts, lines, pending: String::new(), is_used })
+    }
+
+    /// Whether there were any at some time.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.is_used
     }
 
     /// A policy that keeps packets off the wire comes.
     pub(crate) fn add(&mut self, promise: Promise) {
         let count = self.counts.entry(promise).or_default();
         *count = count.saturating_add(1);
+        self.is_used = true;
         if *count == 1 {
             self.note('+', &promise);
         }

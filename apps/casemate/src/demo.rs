@@ -17,14 +17,15 @@ use crate::cli::DemoArgs;
 use crate::failure::Failure;
 use casemate::{Casemate, PROGRAM};
 use casemate_linux::netns::{self, Echo};
+use casemate_linux::private::{self, Others};
 use conf::{CONNECTIONS, Shared};
 use host::{Host, Side, two_hosts};
 use keep::Keep;
 use report::Report;
 use speed::Speed;
 use std::fmt::Display;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,7 +100,9 @@ fn write_files(shared: &Shared) -> io::Result<()> {
     for side in [Side::Left, Side::Right] {
         let directory = Path::new(SCRATCH).join(side.to_string());
         fs::create_dir_all(&directory)?;
-        fs::write(directory.join("swanctl.conf"), shared.conf_for(side))?;
+        let conf = directory.join("swanctl.conf");
+        let mut conf = private::open(&conf, File::options().write(true).create_new(true), Others::None)?;
+        conf.write_all(shared.conf_for(side).as_bytes())?;
     }
     Ok(())
 }

@@ -30,6 +30,15 @@ impl Failure {
         text
     }
 
+    /// The same with one more line.
+    #[must_use]
+    pub fn and(self, line: &str) -> Self {
+        match self {
+            Self::BadInput(text) => Self::BadInput(format!("{text}\n{line}")),
+            Self::Failed(text) => Self::Failed(format!("{text}\n{line}")),
+        }
+    }
+
     /// The exit status.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {

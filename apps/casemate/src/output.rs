@@ -4,6 +4,7 @@
 //! not fit into the queue are counted, and the count is written when there is room again. The file
 //! descriptions are not made non-blocking: other processes share them, a shell for example.
 
+use crate::failure::Failure;
 use casemate_linux::confine;
 use casemate_linux::local::{self, Polled};
 use std::fmt::Display;
@@ -11,8 +12,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::thread;
 use std::time::Duration;
+use std::{panic, thread};
 
 /// Lines that may wait to be written.
 const QUEUE: usize = 1_024;
@@ -100,6 +101,16 @@ pub fn show_error(text: &dyn Display) {
     }
 }
 
+/// Has panics reported so. The standard library waits until somebody reads standard error, and a thread that
+/// waits there does not end.
+pub fn report_panics() {
+    panic::set_hook(Box::new(|info| {
+        let thread = thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        show_error(&Failure::failed(format_args!("thread {thread}: {info}")));
+    }));
+}
+
 /// Writes a line to standard output, and waits at most one second for it.
 pub fn show(line: &str) -> io::Result<()> {
     Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
@@ -134,6 +145,7 @@ fn write(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
     use std::time::Instant;
 
     /// More than a pipe and the queue hold.
@@ -175,6 +187,47 @@ mod tests {
         }
         assert_eq!(next, LINES);
         assert!(gaps > 0);
+    }
+
+    #[test]
+    #[ignore = "a_panic_ends_its_thread_although_nobody_reads starts it as a process of its own"]
+    fn panics() {
+        report_panics();
+        assert!(thread::spawn(|| panic!("on purpose")).join().is_err());
+    }
+
+    #[test]
+    fn a_panic_ends_its_thread_although_nobody_reads() {
+        for is_full in [true, false] {
+            let (reader, writer) = io::pipe().unwrap();
+            if is_full {
+                let mut writer = writer.try_clone().unwrap();
+                let filled = thread::spawn(move || while writer.write(&[b'.'; 4_096]).is_ok() {});
+                thread::sleep(Duration::from_millis(500));
+                assert!(!filled.is_finished(), "it waits for room");
+            }
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--ignored", "--exact", "output::tests::panics", "--nocapture"]);
+            let mut child = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+            drop(command);
+            let start = Instant::now();
+            let status = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status;
+                }
+                if start.elapsed() > Duration::from_secs(20) {
+                    child.kill().unwrap();
+                    panic!("it does not end");
+                }
+                thread::sleep(Duration::from_millis(10));
+            };
+            assert!(status.success());
+            if !is_full {
+                let said = io::read_to_string(reader).unwrap();
+                assert!(said.starts_with("casemate: thread without a name: panicked at "), "{said}");
+                assert!(said.contains("casemate: on purpose"), "{said}");
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 /// Does what the arguments of this process say. The program must do nothing else: it starts itself once more as the
 /// process that applies nftables scripts.
 pub fn main() -> ExitCode {
+    output::report_panics();
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
     }

@@ -11,6 +11,8 @@ mod client;
 pub(crate) mod config;
 mod control;
 mod direction;
+mod dry;
+mod exposed;
 pub mod lines;
 mod loading;
 mod logbook;
@@ -32,7 +34,7 @@ use casemate_linux::clock::Clock;
 use casemate_linux::confine;
 use casemate_linux::counters::{CounterFile, Opened};
 use casemate_linux::instance::Instance;
-use casemate_linux::journal::Journal;
+use casemate_linux::journal::{Journal, Remains};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::nft::{self, Nft};
 use casemate_linux::rng::SystemRng;
@@ -45,7 +47,7 @@ use casemate_sa::Limits;
 use control::Control;
 use logbook::Logbook;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use steward::Steward;
 
 /// The only argument of the process that applies nftables scripts for an instance. It is no command for people.
@@ -62,36 +64,59 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.dry_run {
         confine::hide().map_err(Failure::failed)?;
     }
-    match &args.xfrm {
-        Some(path) => run_xfrm(args, path),
-        None => config::run(args),
+    let mut remains = None;
+    let done = match &args.xfrm {
+        Some(path) => run_xfrm(args, path, &mut remains),
+        None => config::run(args, &mut remains),
+    };
+    // The journal is gone by now, so what is left is known.
+    done.map_err(|failure| explain(failure, remains))
+}
+
+/// Says what is left of the run, which is only known when its journal is gone.
+type LeftOver = Option<Arc<Mutex<Remains>>>;
+
+/// An error with what it leaves in the system.
+fn explain(failure: Failure, remains: LeftOver) -> Failure {
+    let remains = remains.map(|remains| remains.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    match remains.unwrap_or_default() {
+        Remains::Nothing => failure,
+        Remains::Guard => {
+            failure.and("what is protected stays blocked until `casemate run` or `casemate cleanup`")
+        }
+        Remains::NotUndone(error) => {
+            let next = "it stays until `casemate run` or `casemate cleanup`";
+            let is_said = failure.reason().contains(&error);
+            failure.and(&if is_said { next.into() } else { format!("{error}\n{next}") })
+        }
     }
 }
 
 /// With manual keys.
-fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
+fn run_xfrm(args: &RunArgs, path: &Path, remains: &mut LeftOver) -> Result<(), Failure> {
     let file = XfrmFile::load(path).map_err(|error| match error {
         LoadError::Read(..) => Failure::failed(error),
         LoadError::Wrong(..) => Failure::bad_input(error),
     })?;
-    file.warnings_at(path).for_each(|warning| eprintln!("casemate: warning: {warning}"));
     // Before any thread is started, so that signals reach the loop and nothing else.
     let signals = Signals::block().map_err(Failure::failed)?;
+    let mut log = logbook()?;
+    file.warnings_at(path).chain(exposed::warning(path)).for_each(|warning| log.warn(&warning));
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
     let addresses = netlink.addresses().map_err(Failure::failed)?;
     let mut sas = direction::decide(&file, &addresses);
     direction::check_counters(&sas, path, args)?;
     let mut opened = match &args.counters {
-        Some(counters) if !args.dry_run => Some(open_counters(counters)?),
+        Some(counters) if !args.dry_run => Some(open_counters(counters, &mut log)?),
         _ => None,
     };
     let clock = Clock::start();
     let mut rng = SystemRng::new().map_err(Failure::failed)?;
     let limits = Limits::SERVER;
-    let mut place = Place::take(args, None, &mut netlink)?;
+    let mut place = Place::take(args, None, &mut netlink, remains, &mut log)?;
     let numbers = place.numbers;
     let mut assembly = Assembly::new(limits, rng.secret_u64(), clock.now());
-    assembly.add_sas(&mut sas, path, opened.as_mut())?;
+    assembly.add_sas(&mut sas, path, opened.as_mut(), &mut log)?;
     assembly.add_policies(&file, path)?;
     let tun_mtu = assembly.learn_links(&mut netlink, numbers.mark);
     let (outbound, inbound) = (assembly.policies(Direction::Outbound), assembly.policies(Direction::Inbound));
@@ -108,18 +133,18 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         held: &[],
         classifier: None,
     };
-    let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
+    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
     let Some(Own { instance, journal, tun }) = &mut place.own else {
         print!("{plan}");
         return Ok(());
     };
     let dummies = args.dummy_packets.map(|per_second| assembly.dummy_traffic(per_second, tun_mtu));
-    plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
-    let (control, log) = (Control::open(instance).map_err(blocked)?, logbook()?);
+    plan.apply(journal, tun, &mut netlink).map_err(Failure::failed)?;
+    let control = Control::open(instance).map_err(Failure::failed)?;
     let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
-    let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
+    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
     let mut datapath = assembly.datapath;
-    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(blocked)?;
+    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
     let (out, inn) = assembly.counts;
     let summary = format!(
         "casemate: {out} SAs out, {inn} in; interface {} with MTU {tun_mtu}; mark and table {}",
@@ -144,7 +169,7 @@ fn run_xfrm(args: &RunArgs, path: &Path) -> Result<(), Failure> {
         signals,
         threads: args.threads(),
     };
-    let mut engine = Engine::new(parts).map_err(blocked)?;
+    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     let mut steward = Steward::new(control, identity, log);
     steward.is_ready(&summary)?;
     let ended = engine.run(&mut steward);
@@ -167,30 +192,29 @@ struct Own {
 impl Place {
     /// The numbers that a former run had, or free ones. The TUN interface comes first: of two instances that would
     /// have the same one, the second looks at nothing of the first.
-    fn take(args: &RunArgs, scheduling: Option<&Scheduling>, netlink: &mut Netlink) -> Result<Self, Failure> {
+    fn take(
+        args: &RunArgs,
+        scheduling: Option<&Scheduling>,
+        netlink: &mut Netlink,
+        remains: &mut LeftOver,
+        log: &mut Logbook,
+    ) -> Result<Self, Failure> {
         if args.dry_run {
             return Ok(Self { numbers: Numbers::free(netlink).map_err(Failure::failed)?, own: None });
         }
-        let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-        let mut warn = |warning: String| eprintln!("casemate: warning: {warning}");
         let classifier = scheduling.map(|scheduling| &scheduling.classifier);
+        let mut warn = |warning: String| log.warn(&warning);
         let tun = Tun::claim(&args.tun, classifier, netlink, &mut warn).map_err(Failure::failed)?;
+        // Without the interface not even a directory is made.
+        let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
         let nft = Nft::runner(NFT_RUNNER).map_err(Failure::failed)?;
         let mut journal = Journal::open(&instance, nft).map_err(Failure::failed)?;
+        *remains = Some(journal.remains());
         if journal.is_adopted() {
-            eprintln!("casemate: took over the guard and the routes that a former run left behind");
+            log.say("took over the guard and the routes that a former run left behind");
         }
-        let claimed = Numbers::claim(&instance, &mut journal, netlink);
-        let numbers = claimed.map_err(|error| failed(&journal, error))?;
+        let numbers = Numbers::claim(&instance, &mut journal, netlink).map_err(Failure::failed)?;
         Ok(Self { numbers, own: Some(Own { instance, journal, tun }) })
-    }
-
-    /// An error before the guard of this run stands; that of a former run may.
-    fn failed(&self, error: impl std::fmt::Display) -> Failure {
-        match &self.own {
-            Some(own) => failed(&own.journal, error),
-            None => Failure::failed(error),
-        }
     }
 }
 
@@ -199,45 +223,33 @@ fn finish(engine: Engine, ended: Result<(), casemate_linux::Error>) -> Result<()
     let Err(error) = ended else { return engine.close().map_err(Failure::failed) };
     let closed = engine.abandon();
     let also = closed.err().map_or(String::new(), |also| format!("\n{also}"));
-    Err(blocked(format!("{error}{also}")))
-}
-
-/// An error of a run whose guard may stand.
-fn failed(journal: &Journal, error: impl std::fmt::Display) -> Failure {
-    if journal.has_guard() { blocked(error) } else { Failure::failed(error) }
-}
-
-/// An error of a run whose guard stands.
-fn blocked(error: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!(
-        "{error}\nwhat is protected stays blocked until `casemate run` or `casemate cleanup`"
-    ))
+    Err(Failure::failed(format!("{error}{also}")))
 }
 
 /// The log of an instance, which writes to standard error. Its thread is started after signals are blocked.
 fn logbook() -> Result<Logbook, Failure> {
-    let failed = |error| blocked(format!("standard error: {error}"));
+    let failed = |error| Failure::failed(format!("standard error: {error}"));
     Output::standard_error().map(Logbook::new).map_err(failed)
 }
 
 /// Gives up what is not needed once everything is set up.
 fn confine(log: &mut Logbook) -> Result<(), Failure> {
-    if !confine::hide().map_err(blocked)? {
+    if !confine::hide().map_err(Failure::failed)? {
         log.warn("memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected");
     }
-    if !confine::keep().map_err(blocked)? {
+    if !confine::keep().map_err(Failure::failed)? {
         log.warn("this kernel has no seccomp filter, so system calls are not limited");
     }
     Ok(())
 }
 
-fn open_counters(path: &std::path::Path) -> Result<Opened, Failure> {
+fn open_counters(path: &Path, log: &mut Logbook) -> Result<Opened, Failure> {
     let file = CounterFile::open(path).map_err(Failure::failed)?;
     if file.is_new() {
-        eprintln!(
-            "casemate: {} is new: it can only know of numbers that are used from now on, so the keys must be fresh",
+        log.say(&format!(
+            "{} is new: it can only know of numbers that are used from now on, so the keys must be fresh",
             path.display()
-        );
+        ));
     }
     Ok(Opened::new(file))
 }

@@ -31,7 +31,13 @@ impl Directory {
     fn write(&self, name: &str, content: &[u8]) {
         let path = self.0.file(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+        std::fs::write(&path, content).unwrap();
+        self.set_mode(name, 0o600);
+    }
+
+    fn set_mode(&self, name: &str, mode: u32) {
+        std::fs::set_permissions(self.0.file(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
     }
 
     fn run(&self) -> (Output, String) {
@@ -53,6 +59,49 @@ fn a_dry_run_names_the_connections() {
     assert_eq!(output.status.code(), Some(0), "{error}");
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.ends_with("# connection office: children nets\n"), "{said}");
+}
+
+#[test]
+fn a_dry_run_shows_what_is_blocked_without_an_sa() {
+    let conf = RIGHT.replace(
+        "local_ts = 10.1.0.0/16",
+        "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16\n start_action = trap|start",
+    );
+    let (output, error) = Directory::new("trap", &conf).run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = "# blocked until an SA is up: 10.1.0.0/16 -> 10.2.0.0/16";
+    assert!(said.lines().any(|shown| shown == line), "{said}");
+    assert!(said.contains("10.1.0.0 . 10.2.0.0"), "the guard: {said}");
+    assert!(said.contains("ip -4 route add 10.2.0.0/16 dev casemate0 table"), "{said}");
+    let (output, _) = Directory::new("no-trap", &conf.replace("trap|start", "start")).run();
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("10.2.0.0"));
+}
+
+/// Secrets of the first file, of one that it includes, and a private key.
+#[test]
+fn files_with_keys_that_others_can_read_give_warnings() {
+    let (first, secrets) = RIGHT.split_once("secrets").unwrap();
+    let directory = Directory::new("exposed", &format!("{first}\ninclude more.conf\n"));
+    directory.write(
+        "more.conf",
+        format!("secrets{}", secrets.replace("abc", "\"a secret of the two\"")).as_bytes(),
+    );
+    for (name, mode) in [("swanctl.conf", 0o644), ("more.conf", 0o640)] {
+        directory.set_mode(name, mode);
+    }
+    let (output, error) = directory.run();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let more = directory.0.file("more.conf").display().to_string();
+    let expected = format!(
+        "casemate: warning: {more}: mode 0640 gives other users access to the keys in it: `chmod 600 {more}` was expected\n"
+    );
+    assert_eq!(error, expected, "there is no secret in the first file");
+    directory.set_mode("more.conf", 0o600);
+    assert_eq!(directory.run().1, "");
+    directory.write("private/mine.pem", b"no key");
+    directory.set_mode("private/mine.pem", 0o604);
+    assert!(!directory.run().1.contains("mode 0604"), "an error comes first");
 }
 
 #[test]

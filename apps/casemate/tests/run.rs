@@ -444,6 +444,9 @@ fn a_dry_run_shows_every_change_and_makes_none() {
 fn what_is_wrong_is_refused_and_nothing_is_applied() {
     let Some(lab) = Lab::build("what_is_wrong_is_refused_and_nothing_is_applied") else { return };
     let file = lab.left.file("xfrm");
+    // Otherwise a warning comes first.
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let plan = Plan::new("esp", "tunnel", GCM, true);
     let refusal = |text: &str, more: &[&str]| {
         std::fs::write(&file, text).unwrap();

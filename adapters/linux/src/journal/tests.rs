@@ -47,8 +47,11 @@ fn what_was_left_is_taken_over_with_its_oldest_values() {
     let mut journal = Journal::open(&instance, Nft::direct()).unwrap();
     assert!(!journal.is_adopted());
     [&routes, &guard, &sysctl("1")].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
+    journal.promise([promise()].into_iter()).unwrap();
     // An error: nothing is undone, and the file stays.
+    let remains = journal.remains();
     drop(journal);
+    assert!(matches!(*remains.lock().unwrap(), Remains::Guard));
     std::fs::OpenOptions::new()
         .append(true)
         .open(instance.journal())
@@ -148,6 +151,46 @@ fn what_cannot_be_undone_stays_in_the_journal() {
             std::fs::remove_file(instance.journal()).unwrap();
             noted(&sysctl("0")).close().unwrap();
             assert!(!instance.journal().exists(), "what is not there is done");
+        })
+        .unwrap();
+}
+
+fn promise() -> Promise {
+    let any = casemate_sa::AddrRange::ANY_V4;
+    (casemate_datapath::Direction::Outbound, casemate_sa::Selector::between(any, any))
+}
+
+/// A start that fails before there are policies takes back what it has made, but never what a former run
+/// left.
+#[test]
+fn an_error_leaves_a_guard_that_protects_or_protected_something_and_no_other() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
+    let scratch = Scratch::new("journal");
+    let instance = Instance::at(scratch.path(), "tun3");
+    let fail = |promises: &[Promise], then: &[Promise]| {
+        let mut journal = Journal::open(&instance, Nft::direct()).unwrap();
+        journal.promise(promises.iter().copied()).unwrap();
+        journal.note(Undo::Guard { tun: "tun3".into() }).unwrap();
+        journal.nft().run("table inet casemate_tun3 { }\n").unwrap();
+        then.iter().for_each(|promise| journal.promises().unwrap().add(*promise));
+        journal.promises().unwrap().remove(&promise());
+        let remains = journal.remains();
+        drop(journal);
+        let stands = has_guard("tun3").unwrap();
+        assert_eq!(stands, instance.journal().exists());
+        assert_eq!(stands, instance.promises().exists());
+        assert_eq!(stands, matches!(*remains.lock().unwrap(), Remains::Guard));
+        stands
+    };
+    netns
+        .run(|| {
+            assert!(!fail(&[], &[]), "nothing was promised");
+            assert!(fail(&[], &[promise()]), "something was, for a while");
+            assert!(fail(&[], &[]), "it is that of a former run");
+            clean_up(&instance).unwrap();
+            assert!(fail(&[promise()], &[]), "something was from the start");
+            clean_up(&instance).unwrap();
+            assert!(!fail(&[], &[]));
         })
         .unwrap();
 }

@@ -1,6 +1,7 @@
 //! Makes the data path from the file: SAs, policies, and what the links say of sizes.
 
 use super::direction::DirectedSa;
+use super::logbook::Logbook;
 use crate::failure::Failure;
 use crate::providers::providers;
 use crate::xfrm::{self, XfrmFile};
@@ -46,10 +47,11 @@ impl Assembly {
         sas: &mut [DirectedSa],
         path: &Path,
         mut counters: Option<&mut Opened>,
+        log: &mut Logbook,
     ) -> Result<(), Failure> {
         let providers = providers(sas.iter().map(|(_, sa)| &sa.value));
         if let Some(counters) = counters.as_deref_mut() {
-            adopt(counters, sas);
+            adopt(counters, sas, log);
         }
         for (direction, sa) in sas {
             let failed = |error: &dyn std::fmt::Display| {
@@ -206,15 +208,15 @@ impl Assembly {
 }
 
 /// Matches the SAs with the records of a counter file that an earlier version wrote.
-fn adopt(counters: &mut Opened, sas: &[DirectedSa]) {
+fn adopt(counters: &mut Opened, sas: &[DirectedSa], log: &mut Logbook) {
     let outbound = sas.iter().filter(|(direction, _)| *direction == Direction::Outbound);
     let unknown = counters.adopt(outbound.map(|(_, sa)| &sa.value));
     if unknown > 0 {
-        eprintln!(
-            "casemate: warning: the counter file has records of an earlier version that match no SA: any key may have been \
-             used up to number {unknown}, so each counter-mode SA begins after it. To end this, give all SAs new keys and \
-             delete the counter file"
-        );
+        log.warn(&format!(
+            "the counter file has records of an earlier version that match no SA: any key may have been used up to \
+             number {unknown}, so each counter-mode SA begins after it. To end this, give all SAs new keys and delete \
+             the counter file"
+        ));
     }
 }
 

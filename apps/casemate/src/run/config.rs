@@ -1,9 +1,10 @@
 //! `casemate run --config`: keys negotiated with IKEv2.
 
 use super::control::Control;
+use super::dry::AtStart;
 use super::steward::Steward;
 use super::tables::Tables;
-use super::{Own, Place, blocked, failed, finish};
+use super::{LeftOver, Own, Place, exposed, finish};
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
@@ -12,6 +13,7 @@ use crate::status::Identity;
 use crate::swanctl::{Config, FilesAlone, Host, LoadError, ThisHost};
 use casemate::Endpoint;
 use casemate_crypto::Provider;
+use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::Settings;
 use casemate_ike::config::{Connection, Pool};
@@ -89,45 +91,51 @@ impl Source {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Failure::bad_input(lines.join("\n"))
         })?;
+        let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
+        let exposed = with_keys.filter_map(|path| exposed::warning(path));
         Ok(Loaded {
+            warnings: config.warnings.iter().map(ToString::to_string).chain(exposed).collect(),
             connections: config.connections.into_iter().map(Arc::new).collect(),
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,
-            warnings: config.warnings.iter().map(ToString::to_string).collect(),
         })
     }
 }
 
 /// Runs the command.
-pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &RunArgs, remains: &mut LeftOver) -> Result<(), Failure> {
     let source = Source::new(args.config.as_ref())?;
     // Everything is read, and hosts are looked up, before anything is changed.
     let loaded = source.load()?;
-    loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
     let signals = Signals::block().map_err(Failure::failed)?;
+    let mut log = super::logbook()?;
+    loaded.warnings.iter().for_each(|warning| log.warn(warning));
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
-    let mut place = Place::take(args, loaded.scheduling.as_ref(), &mut netlink)?;
+    let mut place = Place::take(args, loaded.scheduling.as_ref(), &mut netlink, remains, &mut log)?;
     let numbers = place.numbers;
     let held = match &mut place.own {
-        Some(Own { journal, .. }) => journal.former_promises().map_err(|error| failed(journal, error))?,
+        Some(Own { journal, .. }) => journal.former_promises().map_err(Failure::failed)?,
         None => Vec::new(),
     };
     let natt_port = Settings::SERVER.natt_port;
+    // An instance that runs has its policies from the endpoint, after the plan.
+    let at_start = if args.dry_run { AtStart::of(&loaded)? } else { AtStart::default() };
+    let [outbound, inbound] = [&at_start.outbound, &at_start.inbound].map(|policies| by_reference(policies));
     let wanted = Wanted {
         tun: &args.tun,
         tun_mtu: TUN_MTU,
         numbers,
-        outbound: &[],
-        inbound: &[],
+        outbound: &outbound,
+        inbound: &inbound,
         encap_ports: &[IKE_PORT, natt_port],
         peers: &[],
         held: &held,
         classifier: loaded.scheduling.as_ref().map(|scheduling| &scheduling.classifier),
     };
-    let plan = Plan::new(&wanted, &mut netlink).map_err(|error| place.failed(error))?;
+    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
     let Some(Own { instance, journal, tun }) = &mut place.own else {
-        print!("{plan}{}", summary(&loaded.connections));
+        print!("{plan}{}{}", at_start.held(), summary(&loaded.connections));
         return Ok(());
     };
     let tables = args.save_keys.as_deref().map(Tables::open).transpose().map_err(Failure::failed)?;
@@ -139,10 +147,10 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         Datapath::new(DatapathConfig { limits, seed: rng.secret_u64(), unmatched, link_mtu: LINK_MTU });
     let mut endpoint = Endpoint::new(datapath, Settings::SERVER);
     endpoint.tell_keys(tables.is_some());
-    plan.apply(journal, tun, &mut netlink).map_err(|error| failed(journal, error))?;
-    let (control, log) = (Control::open(instance).map_err(blocked)?, super::logbook()?);
+    plan.apply(journal, tun, &mut netlink).map_err(Failure::failed)?;
+    let control = Control::open(instance).map_err(Failure::failed)?;
     let Some(Own { journal, tun, .. }) = place.own.take() else { return Ok(()) };
-    let live = Live::new(plan, &tun, journal, netlink).map_err(blocked)?;
+    let live = Live::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
     let identity = Identity::of_config(args, &source.path, HashMap::new());
     let parts = Parts {
         endpoint,
@@ -162,7 +170,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         signals,
         threads: args.threads(),
     };
-    let mut engine = Engine::new(parts).map_err(blocked)?;
+    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
     let summary = format!(
         "casemate: {} connections; interface {} with MTU {TUN_MTU}; mark and table {}",
         loaded.connections.len(),
@@ -171,11 +179,15 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     );
     let steward = Steward::new(control, identity, log);
     let mut steward = steward.with_source(source, tables, loaded.scheduling.clone());
-    steward.apply(loaded, engine.home()).map_err(blocked)?;
-    engine.settle(&mut steward).map_err(blocked)?;
+    steward.apply(loaded, engine.home()).map_err(Failure::failed)?;
+    engine.settle(&mut steward).map_err(Failure::failed)?;
     steward.is_ready(&summary)?;
     let ended = engine.run(&mut steward);
     finish(engine, ended)
+}
+
+fn by_reference(policies: &[(PolicyId, Policy)]) -> Vec<(PolicyId, &Policy)> {
+    policies.iter().map(|(id, policy)| (*id, policy)).collect()
 }
 
 /// What `--dry-run` says of connections.

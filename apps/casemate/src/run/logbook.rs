@@ -35,7 +35,12 @@ impl Logbook {
 
     /// Writes a warning of the start to standard error alone.
     pub(super) fn warn(&mut self, line: &str) {
-        self.standard_error.write(&format!("casemate: warning: {line}"));
+        self.say(&format!("warning: {line}"));
+    }
+
+    /// Writes a message of the start to standard error alone.
+    pub(super) fn say(&mut self, line: &str) {
+        self.standard_error.write(&format!("casemate: {}", printable::line(line)));
     }
 
     /// Waits until standard error has every line, but at most one second.

@@ -64,7 +64,7 @@ impl Steward {
         self.check_source();
         // In the order in which it was said, where both go to one file.
         self.log.flush();
-        output::show(&format!("{summary}\nready")).map_err(super::blocked)
+        output::show(&format!("{summary}\nready")).map_err(Failure::failed)
     }
 
     /// With a configuration that can be read again.

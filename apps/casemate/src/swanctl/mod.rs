@@ -39,7 +39,8 @@ use casemate_linux::Scheduling;
 use connection::Context;
 use files::Loader;
 use schema::{Problems, unknown};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use tree::Tree;
 use view::{Resolver, View};
 use zeroize::Zeroizing;
@@ -65,6 +66,8 @@ pub struct Config {
     pub scheduling: Option<Scheduling>,
     /// Files of certificates and keys.
     pub folders: Folders,
+    /// The files of the configuration that have secrets in them.
+    pub secret_files: BTreeSet<PathBuf>,
     /// What is odd but no error, in the order of files and lines.
     pub warnings: Vec<Problem>,
 }
@@ -127,6 +130,7 @@ impl Config {
         }
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
+            config.secret_files = secret::files(section);
         }
         if let Some(start) = root.place() {
             config.folders = Folders::list(directory, host, start, problems);

@@ -6,6 +6,7 @@ use super::view::View;
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::IdPattern;
 use casemate_ike::spelling;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A pre-shared key.
@@ -74,6 +75,12 @@ pub(super) fn read(
         problems.wrong(&value.place, format!("{}: {why}", view.path_of(name)));
     }
     (keys, passphrases)
+}
+
+/// The files in which the secrets stand.
+pub(super) fn files(view: &View<'_, '_>) -> BTreeSet<PathBuf> {
+    let secret = |section: View<'_, '_>| Some(section.key("secret")?.place.file.to_path_buf());
+    view.sections().into_iter().filter_map(secret).collect()
 }
 
 fn refuse(section: &View<'_, '_>, why: &str, problems: &Problems) {

@@ -1,0 +1,117 @@
+//! A start of `casemate run` that fails leaves nothing behind and says so, unless a former run left its
+//! guard.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod lab;
+
+use casemate_scratch::Scratch;
+use lab::{Host, Lab, Side};
+use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+const BLOCKED: &str = "stays blocked until";
+
+/// A connection whose traffic is blocked from the start, or is not.
+fn conf(action: &str) -> String {
+    format!(
+        "connections {{ t {{\n remote_addrs = {}\n local_addrs = {}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n\
+         children {{ c {{\n mode = transport\n start_action = {action}\n }} }} }} }}\n\
+         secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
+        Side::Right.outer(true),
+        Side::Left.outer(true)
+    )
+}
+
+/// Guards, rules and files of instances on a host.
+fn left_behind(host: &Host) -> (String, String, Vec<String>) {
+    let netns = host.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
+    let ours = format!("net{netns}-");
+    let files = std::fs::read_dir("/run/casemate").into_iter().flatten().flatten();
+    let mut files: Vec<String> = files
+        .map(|file| file.file_name().into_string().unwrap())
+        .filter(|name| name.starts_with(&ours))
+        .collect();
+    files.sort();
+    (host.says("nft", &["--stateless", "list", "ruleset"]), host.says("ip", &["rule"]), files)
+}
+
+/// What a start says that must fail.
+fn fails(host: &Host, args: &[&str]) -> String {
+    let file = host.file("conf");
+    let mut all = vec!["run", "--config", file.to_str().unwrap()];
+    all.extend(args);
+    let output = host.casemate(&all);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn it_leaves_nothing_unless_a_former_run_left_its_guard() {
+    let Some(lab) = Lab::build("it_leaves_nothing_unless_a_former_run") else { return };
+    let host = &lab.left;
+    std::fs::write(host.file("conf"), conf("trap")).unwrap();
+    let before = left_behind(host);
+    for port in [500, 4500] {
+        let taken = host.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap();
+        let said = fails(host, &[]);
+        assert!(said.contains("in use") && !said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
+        assert_eq!(left_behind(host), before, "port {port}");
+        assert!(host.hears(Side::Right.outer(true), 8), "nothing is blocked");
+        drop(taken);
+    }
+    let left = host.negotiate(&conf("trap"), None);
+    assert!(!host.hears_at_once(Side::Right.outer(true), 8));
+    left.crash();
+    let (guard, ..) = left_behind(host);
+    let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
+    let said = fails(host, &[]);
+    assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
+    assert!(left_behind(host).0.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
+    assert!(!host.hears_at_once(Side::Right.outer(true), 8), "what a former run protected stays blocked");
+    drop(taken);
+    host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert_eq!(left_behind(host), before);
+}
+
+#[test]
+fn a_wrong_name_of_the_interface_and_a_user_without_privileges_leave_nothing() {
+    let Some(lab) = Lab::build("a_wrong_name_of_the_interface_and_a_user") else { return };
+    let host = &lab.left;
+    std::fs::write(host.file("conf"), conf("trap")).unwrap();
+    let before = left_behind(host);
+    for name in ["a-name-that-is-too-long", "a/b", ""] {
+        let said = fails(host, &["--tun", name]);
+        assert!(!said.contains(BLOCKED), "{said}");
+        assert_eq!(left_behind(host), before, "{name}");
+    }
+    // A directory where this user may make files, and a configuration that it can read.
+    let scratch = Scratch::new("without-privileges");
+    let readable = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    readable(scratch.path(), 0o1777);
+    let file = scratch.file("conf");
+    std::fs::write(&file, conf("trap")).unwrap();
+    readable(&file, 0o644);
+    let program = scratch.file("casemate");
+    std::fs::copy(env!("CARGO_BIN_EXE_casemate"), &program).unwrap();
+    readable(&program, 0o755);
+    let mut command = Command::new(program);
+    command.arg("run").arg("--config").arg(&file).env("TMPDIR", scratch.path()).env_remove("XDG_RUNTIME_DIR");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir("/");
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(!said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
+    assert!(said.contains("mode 0644 gives other users access to the keys in it"), "{said}");
+    let mut names: Vec<_> =
+        std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["casemate", "conf"]);
+}
