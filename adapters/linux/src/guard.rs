@@ -214,6 +214,8 @@ impl Guard {
         }
         text.push_str("    goto in_fragment\n  }\n");
         base_chain(text, "fragments", ("prerouting", -450));
+        // Most packets: one rule for them.
+        text.push_str("    ip frag-off & 0x3fff == 0 accept\n");
         if_fragment("goto fragment", text);
         text.push_str("  }\n");
     }
@@ -222,13 +224,14 @@ impl Guard {
     fn delivered(&self, text: &mut String) {
         let Frame { tun, encap_ports, .. } = &self.frame;
         base_chain(text, "delivered", ("input", -300));
-        let _ = writeln!(text, "    iifname {{ \"{tun}\", \"lo\" }} accept");
-        // The chain `fragments` has judged them.
-        if_fragment("accept", text);
-        text.push_str("    meta l4proto { esp, ah } accept\n");
+        // Packets of SAs come first, because they are many.
         if !encap_ports.is_empty() {
             let _ = writeln!(text, "    udp dport {} accept", set_of(encap_ports));
         }
+        text.push_str("    meta l4proto { esp, ah } accept\n");
+        let _ = writeln!(text, "    iifname {{ \"{tun}\", \"lo\" }} accept");
+        // The chain `fragments` has judged them.
+        if_fragment("accept", text);
         text.push_str(NEIGHBOUR_DISCOVERY);
         text.push_str("    goto in_whole\n  }\n");
     }
@@ -249,7 +252,7 @@ impl Guard {
     fn sent(&self, text: &mut String) {
         let Frame { tun, mark, .. } = &self.frame;
         base_chain(text, "sent", ("postrouting", -300));
-        let _ = writeln!(text, "    oifname {{ \"{tun}\", \"lo\" }} accept\n    meta mark {mark} accept");
+        let _ = writeln!(text, "    meta mark {mark} accept\n    oifname {{ \"{tun}\", \"lo\" }} accept");
         if_fragment("goto out_fragment", text);
         text.push_str(NEIGHBOUR_DISCOVERY);
         text.push_str("    goto out_whole\n  }\n");

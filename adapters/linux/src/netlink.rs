@@ -9,7 +9,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 use netlink_packet_route::rule::RuleMessage;
@@ -63,7 +63,9 @@ impl Netlink {
         self.get_link(message).map_err(|error| Error::new(format!("interface {index}"), error))
     }
 
-    fn get_link(&mut self, message: LinkMessage) -> io::Result<Link> {
+    fn get_link(&mut self, mut message: LinkMessage) -> io::Result<Link> {
+        // The counters are half of the answer, and each Child SA that comes asks for the MTU of a link.
+        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         let answers = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
         answers.into_iter().find_map(link_of).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
