@@ -1,5 +1,6 @@
 //! Child SAs in the data path: installed before what they replace is removed, and removed when nothing comes any more.
 
+mod lingering;
 mod transport_host;
 
 use crate::Notice;
@@ -13,19 +14,15 @@ use casemate_crypto::Providers;
 use casemate_datapath::spd::Template;
 use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
 use casemate_ike::config::{Child, Connection};
-use casemate_ike::{ChildId, ChildUp, Down, Path, Traffic};
+use casemate_ike::{ChildId, ChildUp, Down, IkeSaId, Path, Traffic};
 use casemate_sa::{Instant, Mode, SaParams, Spi, UdpEncap};
 use casemate_tables::{Names, Table};
 use core::net::{IpAddr, SocketAddr};
-use core::time::Duration;
+use lingering::{InboundSa, Lingering};
 
 pub(crate) use transport_host::TransportHost;
 
-/// How long an inbound SA that was replaced still receives: packets may be on their way.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// The Child SAs that are installed.
-#[derive(Default)]
 pub(crate) struct Children {
     known: Table<ChildId, Box<Installed>>,
     lineages: Table<u32, Box<Lineage>>,
@@ -36,8 +33,7 @@ pub(crate) struct Children {
     last_lineage: u32,
     /// By the data path's SAs.
     by_sa: Table<SaId, ChildId>,
-    /// Each waits equally long, so they are in order.
-    retiring: VecDeque<(Instant, SaId, Spi)>,
+    lingering: Lingering,
 }
 
 struct Installed {
@@ -145,6 +141,19 @@ impl From<AddSaError> for NotInstalled {
 }
 
 impl Children {
+    /// Without Child SAs. So many inbound SAs linger for one IKE SA at most.
+    pub(crate) fn new(most_lingering: usize) -> Self {
+        Self {
+            known: Table::default(),
+            lineages: Table::default(),
+            by_peer: Names::new(),
+            by_reqid: Names::new(),
+            last_lineage: 0,
+            by_sa: Table::default(),
+            lingering: Lingering::new(most_lingering),
+        }
+    }
+
     /// The reqid that `up` has from its like: from the Child SA that it replaces, or from one for the same traffic with the
     /// same peer, when both sides began at once. With reqids of their own, each side would send on the one and wait for the
     /// other.
@@ -309,8 +318,9 @@ impl Children {
         self.lineages.get(lineage).is_some_and(|lineage| lineage.members > 1)
     }
 
-    /// Removes a Child SA; its inbound SA stays for a moment if another one carries its traffic from now on.
-    pub(crate) fn remove(&mut self, id: ChildId, why: Down, bench: &mut Bench<'_>) {
+    /// Removes a Child SA. Its inbound SA lingers if another Child SA carries the traffic from now on. `origin` is the
+    /// origin of its IKE SA.
+    pub(crate) fn remove(&mut self, id: ChildId, why: Down, origin: IkeSaId, bench: &mut Bench<'_>) {
         let Some(child) = self.known.remove(id) else { return };
         self.by_sa.remove(child.inbound);
         if let Outbound::Used(id) = child.outbound {
@@ -319,12 +329,10 @@ impl Children {
         }
         let goes_on = matches!(why, Down::Peer | Down::Reauth) && self.has_siblings(child.lineage);
         self.leave_lineage(child.lineage, &mut bench.spds());
-        if why == Down::Replaced || goes_on {
-            self.retiring.push_back((bench.now.after(LINGER), child.inbound, child.spi_in));
-        } else {
-            bench.datapath.remove_sa(child.inbound);
-            bench.spis.release(child.spi_in);
-        }
+        let sa = InboundSa { id: child.inbound, spi: child.spi_in };
+        let lingers = why == Down::Replaced || goes_on;
+        let ended = if lingers { self.lingering.add(origin, sa, bench.now) } else { Some(sa) };
+        ended.into_iter().for_each(|sa| remove_inbound(sa, bench.datapath, bench.spis));
     }
 
     /// The last of a lineage takes the policies with it.
@@ -378,14 +386,13 @@ impl Children {
 
     /// When something is due.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.retiring.front().map(|(at, ..)| *at)
+        self.lingering.due()
     }
 
     /// Removes what has waited long enough.
     pub(crate) fn expire(&mut self, datapath: &mut Datapath, spis: &mut Spis, now: Instant) {
-        while let Some((_, id, spi)) = self.retiring.pop_front_if(|(at, ..)| *at <= now) {
-            datapath.remove_sa(id);
-            spis.release(spi);
+        while let Some(sa) = self.lingering.take_due(now) {
+            remove_inbound(sa, datapath, spis);
         }
     }
 
@@ -398,6 +405,11 @@ impl Children {
         };
         Some((child.inbound, outbound))
     }
+}
+
+fn remove_inbound(sa: InboundSa, datapath: &mut Datapath, spis: &mut Spis) {
+    datapath.remove_sa(sa.id);
+    spis.release(sa.spi);
 }
 
 /// Has an outbound SA know the link towards its peer.

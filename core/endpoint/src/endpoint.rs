@@ -61,7 +61,7 @@ impl Endpoint {
         Self {
             datapath,
             ike: Ike::new(settings),
-            children: Children::default(),
+            children: Children::new(settings.children),
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
@@ -286,7 +286,7 @@ impl Endpoint {
                 }
             }
             Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
-            Event::ChildDown { id, why } => self.child_down(*id, *why, means),
+            Event::ChildDown { id, why, origin } => self.child_down(*id, *why, *origin, means),
             // It is not wanted any more.
             Event::ChildFailed { connection, child, why: Down::Local | Down::Unconfigured } => {
                 self.rearm(connection, child);

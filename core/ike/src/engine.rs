@@ -285,7 +285,7 @@ impl Ike {
                     Some(IkeSa { head, state: State::Established(heir) }) => {
                         heir.adopt(head, *heritage, path);
                     }
-                    _ => heritage.dissolve(id, Down::Dead, &mut Cx { env, shared: &mut self.shared }),
+                    _ => heritage.dissolve((id, id), Down::Dead, &mut Cx { env, shared: &mut self.shared }),
                 }
                 self.act(id, env, IkeSa::proceed);
             }

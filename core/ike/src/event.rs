@@ -190,6 +190,9 @@ pub enum Event {
         id: ChildId,
         /// Why.
         why: Down,
+        /// The origin of its IKE SA: the IKE SA whose IKE_AUTH exchange authenticated the peer. An IKE SA that replaces
+        /// another by rekeying has the same origin.
+        origin: IkeSaId,
     },
     /// A Child SA was not made.
     ChildFailed {

@@ -82,7 +82,7 @@ pub(crate) fn of_notice(notice: &Notice) -> String {
         Notice::Ike(Event::NotBegun { connection, error }) => {
             format!("NotBegun {}: {error}", connection.name)
         }
-        Notice::Ike(Event::ChildDown { id, why }) => format!("ChildDown {id}: {why}"),
+        Notice::Ike(Event::ChildDown { id, why, .. }) => format!("ChildDown {id}: {why}"),
         Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
         Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.0.0 >> 32),
         other => format!("{other:?}"),

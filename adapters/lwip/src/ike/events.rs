@@ -62,7 +62,7 @@ impl Events {
                 self.push(kind, &up.connection, Some(&up.child), None);
                 self.up.insert(up.id, (up.connection, up.child));
             }
-            Notice::Ike(Event::ChildDown { id, why }) => {
+            Notice::Ike(Event::ChildDown { id, why, .. }) => {
                 if let Some((connection, child)) = self.up.remove(&id).filter(|_| why != Down::Replaced) {
                     self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&why));
                 }

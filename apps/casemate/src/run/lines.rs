@@ -68,7 +68,7 @@ fn of_ike(event: &Event) -> Option<String> {
         Event::NotBegun { connection, error } => format!("{}: not begun: {error}", connection.name),
         Event::ChildUp(up) => child_up(up),
         Event::ChildActive(_) | Event::ChildClosing(_) | Event::Keys(_) => return None,
-        Event::ChildDown { id, why } => format!("Child SA {{{id}}}: ended: {why}"),
+        Event::ChildDown { id, why, .. } => format!("Child SA {{{id}}}: ended: {why}"),
         Event::ChildFailed { connection, child, why } => {
             format!("{}/{}: no Child SA: {why}", connection.name, child.name)
         }

@@ -10,7 +10,7 @@ use crate::{HoldError, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::{Child, Connection, OnClose};
-use casemate_ike::{ChildId, Down};
+use casemate_ike::{ChildId, Down, IkeSaId};
 
 impl Endpoint {
     /// Cancels what is to be set up again and has this name: a connection, or a child as
@@ -37,12 +37,12 @@ impl Endpoint {
 
     /// A Child SA has ended. If its traffic is to be held, the trap is there before the policies of the Child
     /// SA go.
-    pub(super) fn child_down(&mut self, id: ChildId, why: Down, means: &Means<'_>) {
+    pub(super) fn child_down(&mut self, id: ChildId, why: Down, origin: IkeSaId, means: &Means<'_>) {
         let ended = self.children.origin(id);
         let held = ended.as_ref().and_then(|origin| self.held(id, origin, why, means));
         let is_held = held.as_ref().is_none_or(|held| self.hold(held, means).is_ok());
         let (children, mut bench) = self.bench(means);
-        children.remove(id, why, &mut bench);
+        children.remove(id, why, origin, &mut bench);
         if let Some(held) = held.filter(|_| !is_held) {
             // There is more room in the SPD now.
             if let Err(why) = self.hold(&held, means) {

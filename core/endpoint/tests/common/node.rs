@@ -33,8 +33,12 @@ pub(crate) fn connection(own: [u8; 4], peer: [u8; 4], child: Child) -> Connectio
 
 impl Node {
     pub(crate) fn new(connection: Connection) -> Self {
-        let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
-        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
+        Self::with((Limits::DEVICE, Settings::DEVICE), connection)
+    }
+
+    pub(crate) fn with((limits, settings): (Limits, Settings), connection: Connection) -> Self {
+        let datapath = Datapath::new(Config { limits, ..Config::server(1) });
+        let endpoint = Endpoint::new(datapath, settings);
         let is_peer = connection.local_addrs[0].single() == Some(PEER.into());
         let dice = Dice(if is_peer { 2 } else { 1 });
         let mut node = Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", dice };

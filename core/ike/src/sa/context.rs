@@ -110,10 +110,10 @@ impl Cx<'_, '_> {
         self.shared.events.push_back(event);
     }
 
-    /// A Child SA is gone.
-    pub(crate) fn child_down(&mut self, id: ChildId, why: Down) {
+    /// A Child SA of an IKE SA with this origin is gone.
+    pub(crate) fn child_down(&mut self, id: ChildId, why: Down, origin: IkeSaId) {
         self.shared.owners.remove(id);
-        self.event(Event::ChildDown { id, why });
+        self.event(Event::ChildDown { id, why, origin });
     }
 
     pub(crate) fn effect(&mut self, effect: Effect) {

@@ -40,9 +40,9 @@ pub(crate) struct Parentage {
 }
 
 impl Parentage {
-    /// Nobody has it any more.
-    pub(crate) fn dissolve(self, ike: IkeSaId, why: Down, cx: &mut Cx<'_, '_>) {
-        self.children.iter().for_each(|child| cx.child_down(child.id, why));
+    /// The IKE SA `ike`, which had it last, has ended.
+    pub(crate) fn dissolve(self, (ike, origin): (IkeSaId, IkeSaId), why: Down, cx: &mut Cx<'_, '_>) {
+        self.children.iter().for_each(|child| cx.child_down(child.id, why, origin));
         self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
         let addrs = cx.shared.assigned.release(&self.assigned.addrs);
         if !addrs.is_empty() {
@@ -404,7 +404,7 @@ impl Established {
             child.active = true;
             cx.event(Event::ChildActive(child.id));
         }
-        cx.child_down(id, end.why);
+        cx.child_down(id, end.why, self.origin);
         self.bring_back(&gone, end, cx);
     }
 
@@ -457,12 +457,12 @@ impl Established {
         if let Some(rival) = self.rival().filter(|_| self.phase != Phase::Replaced) {
             cx.effect(Effect::Redundant(rival));
         }
-        let Self { parentage, pending, peer_since, .. } = *self;
+        let Self { parentage, pending, peer_since, origin, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
             cx.env.host.release_spi(pending.request.spi);
         }
         cx.shared.peers.remove(&parentage.peer, peer_since, head.id);
-        parentage.dissolve(head.id, why, cx);
+        parentage.dissolve((head.id, origin), why, cx);
         State::Closed(why)
     }
 
