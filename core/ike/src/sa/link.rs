@@ -21,6 +21,9 @@ pub(crate) struct Link {
     /// SK_d.
     pub(crate) d: SecretBytes,
     pub(crate) fragments: Fragments,
+    /// Where the request being answered came from. RFC 7296 section 2.11: the response goes there, even if the peer has
+    /// another address or port for our requests.
+    asked_on: Path,
 }
 
 /// Who has announced fragments (RFC 7383 section 2.3).
@@ -57,7 +60,7 @@ impl Link {
                 integ: (keys.ai.clone(), keys.ar.clone()),
             })));
         }
-        Ok(Self { secured, window, suite, d: keys.d.clone(), fragments })
+        Ok(Self { secured, window, suite, d: keys.d.clone(), fragments, asked_on: head.path })
     }
 
     /// Which end of the IKE SA this is.
@@ -87,6 +90,9 @@ impl Link {
             }
             return Ok(Arrived::Nothing);
         }
+        if number == Number::Request {
+            self.asked_on = path;
+        }
         let (first, payloads) = (opened.first, datagram.get(opened.payloads).unwrap_or_default());
         let Some(fragment) = opened.fragment else {
             return Ok(Arrived::Whole { first, payloads: payloads.into() });
@@ -101,12 +107,12 @@ impl Link {
             .map_or(Arrived::Nothing, |Reassembled { first, payloads }| Arrived::Whole { first, payloads }))
     }
 
-    /// Longest message that is sent whole.
-    fn limit(&self, head: &Head, cx: &Cx<'_, '_>) -> Option<usize> {
+    /// Longest message that is sent whole on this path.
+    fn limit(&self, head: &Head, path: Path, cx: &Cx<'_, '_>) -> Option<usize> {
         let Fragments { ours, theirs } = self.fragments;
         let cuts = ours && theirs && head.connection.fragmentation == Fragmentation::Yes;
         // IP and UDP headers, and the marker.
-        let around = if head.path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
+        let around = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
         cuts.then(|| cx.shared.settings.fragment_bytes.saturating_sub(around))
     }
 
@@ -120,7 +126,7 @@ impl Link {
     ) -> Result<(), NotBuilt> {
         let message_id = self.window.next_request().ok_or(NotBuilt)?;
         let kind = Kind { exchange, message_id, response: false };
-        let limit = self.limit(head, cx);
+        let limit = self.limit(head, head.path, cx);
         let datagrams =
             self.secured.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
         cx.send(head.path, &datagrams);
@@ -137,10 +143,10 @@ impl Link {
         build: Build<'_>,
     ) -> Result<(), NotBuilt> {
         let kind = Kind { exchange, message_id: self.window.expected(), response: true };
-        let limit = self.limit(head, cx);
+        let limit = self.limit(head, self.asked_on, cx);
         let datagrams =
             self.secured.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
-        cx.send(head.path, &datagrams);
+        cx.send(self.asked_on, &datagrams);
         self.window.answered(datagrams, cx.env.now);
         Ok(())
     }

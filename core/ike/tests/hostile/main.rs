@@ -20,6 +20,7 @@ mod nat_transport;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod peer_bugs;
+mod ports;
 mod refusals;
 mod sessions;
 mod table;
