@@ -1,12 +1,13 @@
 //! Exchanges of both sides that overlap while single messages are lost or late:
 //! `docs/decisions/0056-collisions.md`. Random ones are in
 //! `verify/sim/src/mix.rs`.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
-use casemate_ike::config::OnClose;
+use casemate_ike::config::{Lifespan, OnClose};
 use casemate_ike::{ChildId, Down, Event, IkeSaId, Settings, Transmit};
+use casemate_wire::ike::Header;
 use pair::{Pair, Side, connection, deliver};
 use std::time::Duration;
 
@@ -200,6 +201,72 @@ fn the_peer_knows_first_which_successor_stays() {
     assert!(kept.iter().all(|times| *times > 3), "{kept:?}");
 }
 
+/// Both sides begin the same at once. Returns whether the exchange of the left side has the lowest of the four nonces.
+fn begin_both(pair: &mut Pair, begin: impl Fn(&mut Side, casemate_sa::Instant)) -> bool {
+    for side in [&mut pair.left, &mut pair.right] {
+        side.dice.nonces.clear();
+        begin(side, pair.now);
+    }
+    pair.run();
+    // The nonce of the request was drawn first, that of the response after it.
+    let [left, right] = [&pair.left, &pair.right].map(|side| <[_; 2]>::try_from(&*side.dice.nonces).unwrap());
+    left[0].min(right[1]) < right[0].min(left[1])
+}
+
+/// The Child SAs that a side installed beside the first one, and those that it asked the peer to close.
+fn made_and_closed(side: &Side) -> (Vec<ChildId>, Vec<ChildId>) {
+    let made = side.events.iter().filter_map(|event| match event {
+        Event::ChildUp(up) => Some(up.id),
+        _ => None,
+    });
+    let closed = side.events.iter().filter_map(|event| match event {
+        Event::ChildClosing(id) => Some(*id),
+        _ => None,
+    });
+    (made.skip(1).collect(), closed.collect())
+}
+
+/// RFC 7296 section 2.8.1: the Child SA that was made with the lowest of the four nonces is closed by the endpoint that
+/// created it.
+#[test]
+fn the_lowest_nonce_decides_which_child_sa_is_redundant() {
+    let mut lowest = [0; 2];
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        let old = [child(&pair.left), child(&pair.right)];
+        let is_left = begin_both(&mut pair, rekey_child);
+        lowest[usize::from(is_left)] += 1;
+        for (side, old, is_redundant) in [(&pair.left, old[0], is_left), (&pair.right, old[1], !is_left)] {
+            let (made, closed) = made_and_closed(side);
+            // The request of the peer arrived before the response.
+            let [of_peer, own] = made[..] else { panic!("{made:?}") };
+            let (stays, closes) = if is_redundant { (of_peer, own) } else { (own, old) };
+            assert_eq!(
+                (side.ike.status().next().unwrap().children[0].id, closed),
+                (stays, vec![closes]),
+                "{seed}"
+            );
+        }
+        settles(&mut pair, 1);
+    }
+    assert!(lowest.iter().all(|times| *times > 3), "{lowest:?}");
+}
+
+/// RFC 7296 section 2.8.2: the same with IKE SAs.
+#[test]
+fn the_lowest_nonce_decides_which_ike_sa_is_redundant() {
+    let mut lowest = [0; 2];
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        let is_left = begin_both(&mut pair, rekey);
+        lowest[usize::from(is_left)] += 1;
+        settles(&mut pair, 1);
+        let is_lefts = [&pair.left, &pair.right].map(|side| side.ike.status().next().unwrap().initiator);
+        assert_eq!(is_lefts, [!is_left, is_left], "{seed}");
+    }
+    assert!(lowest.iter().all(|times| *times > 3), "{lowest:?}");
+}
+
 /// Nothing is asked for on a successor that may not stay.
 #[test]
 fn a_provisional_successor_sends_no_requests() {
@@ -213,6 +280,43 @@ fn a_provisional_successor_sends_no_requests() {
     assert!(pair.left.with_env(pair.now, |engine, env| engine.rekey(provisional, env)));
     assert_eq!(pair.left.sent.len(), answered);
     settles(&mut pair, 1);
+}
+
+/// The timers of a successor that may not stay wait: it is neither rekeyed, nor is the peer asked whether it lives. They go on
+/// when the peer has chosen it.
+#[test]
+fn the_timers_of_a_provisional_successor_wait() {
+    let mut left = connection("left", "right");
+    let rekey_after = Duration::from_secs(30);
+    left.lifespan = Lifespan { rekey: Some(rekey_after), random: Duration::ZERO, hard: None };
+    left.dpd_delay = Some(Duration::from_secs(20));
+    let mut pair = Pair::new(left, connection("right", "left"));
+    pair.left.initiate(pair.now);
+    pair.run();
+    rekey(&mut pair.left, pair.now);
+    pair.left.sent.clear();
+    rekey(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    pair.right_takes_all();
+    pair.right.sent.clear();
+    let provisional = pair.left.ike.status().last().unwrap();
+    let rekey_at = pair.now.after(rekey_after);
+    for _ in 0..60 {
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.tick(pair.now);
+        let is_its = |sent: Transmit| Header::parse(&sent.message).unwrap().spi_i == provisional.spis.0;
+        assert!(!pair.left.sent.drain(..).any(is_its));
+        // A timer that is due and does nothing would be due for ever.
+        assert!(pair.left.ike.due().is_some_and(|due| due > pair.now));
+        let status = pair.left.ike.status().find(|ike| ike.id == provisional.id).unwrap();
+        assert_eq!(status.rekey_at, Some(rekey_at));
+    }
+    rekey_child(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    // The peer is busy, and is asked again some seconds later.
+    pair.pass(Duration::from_secs(10));
+    let newest = pair.left.ike.status().last().unwrap();
+    assert!(newest.id != provisional.id && newest.initiator, "{newest:?}");
 }
 
 /// The peer has chosen its successor and has nothing to say. Our own request is never answered, and the

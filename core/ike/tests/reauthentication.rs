@@ -151,3 +151,69 @@ fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
     assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
     pair.check_children(2);
 }
+
+/// Both sides reauthenticate after a minute: the left side first, the right side three seconds later.
+fn reauthenticating_at_leisure(own: &str, peer: &str) -> Connection {
+    let lifespan = Lifespan { rekey: None, random: Duration::ZERO, hard: Some(Duration::from_secs(180)) };
+    Connection { lifespan, ..reauthenticating(own, peer) }
+}
+
+/// A second passes. Each message for which `is_lost` is lost.
+fn pass_losing(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
+    pair.now = pair.now.after(SECOND);
+    pair.left.tick(pair.now);
+    pair.right.tick(pair.now);
+    let lose = |side: &mut Side| side.sent.retain(|sent| !is_lost(&Header::parse(&sent.message).unwrap()));
+    for _ in 0..20 {
+        lose(&mut pair.left);
+        pair.right_takes_all();
+        lose(&mut pair.right);
+        pair.left_takes_all();
+    }
+}
+
+/// The response with which the peer made the new IKE SA is on its way for seven seconds: the left side has only the old one.
+/// The right side, which is due to reauthenticate that one, leaves it for ten seconds.
+#[test]
+fn the_old_ike_sa_stays_while_the_response_to_ike_auth_is_on_its_way() {
+    let mut pair = established(
+        reauthenticating_at_leisure("left", "right"),
+        reauthenticating_at_leisure("right", "left"),
+    );
+    let old = pair.right.ike.status().next().unwrap().id;
+    pair.pass(Duration::from_secs(59));
+    for second in 60..67 {
+        pass_losing(&mut pair, |header| header.exchange == ExchangeType::IKE_AUTH && header.flags.response);
+        assert_eq!(
+            (states(&pair.right), pair.left.children().len()),
+            (vec!["established"; 2], 1),
+            "{second} s"
+        );
+    }
+    for second in 67..90 {
+        pair.pass(SECOND);
+        assert!(!pair.left.children().is_empty(), "{second} s");
+    }
+    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    assert!(pair.right.ike.status().all(|ike| ike.id != old));
+    pair.check_children(1);
+}
+
+/// The peer never closes the old IKE SA, so the right side does after ten seconds.
+#[test]
+fn an_old_ike_sa_that_the_peer_does_not_close_is_closed_here() {
+    let mut pair = established(
+        reauthenticating_at_leisure("left", "right"),
+        reauthenticating_at_leisure("right", "left"),
+    );
+    pair.pass(Duration::from_secs(59));
+    let mut closes = None;
+    for second in 60..90 {
+        let is_delete = |header: &Header| header.exchange == ExchangeType::INFORMATIONAL;
+        pass_losing(&mut pair, is_delete);
+        if states(&pair.right).contains(&"closing") && closes.is_none() {
+            closes = Some(second);
+        }
+    }
+    assert!(closes.is_some_and(|second| (70..80).contains(&second)), "{closes:?}");
+}

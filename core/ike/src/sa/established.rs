@@ -365,7 +365,7 @@ impl Established {
             self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
         self.last_heard = packets.chain([self.last_heard]).max().unwrap_or(self.last_heard);
         let has_work = self.tasks.iter().any(|task| self.is_ready(task, cx.env.now));
-        let idle = !has_work && !self.link.window.is_waiting() && self.provisional.is_none();
+        let idle = !has_work && !self.link.window.is_waiting();
         if idle && cx.env.now.since(self.last_heard) >= delay {
             self.tasks.push_back(Task::Liveness);
         }
@@ -386,7 +386,7 @@ impl Established {
         let open = self.keeps_time();
         let children = self.children().iter().filter_map(ChildSa::due).min().filter(|_| open);
         let (rekey, reauth) = (self.rekey_at.filter(|_| open), self.reauth_at.filter(|_| open));
-        let idle = open && !self.link.window.is_waiting() && self.provisional.is_none();
+        let idle = open && !self.link.window.is_waiting();
         let life = head.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_heard.after(delay));
         let alive = self.parentage.nat.local.then(|| self.last_sent.after(keepalive));
         let tasks = self.tasks.iter().filter_map(|task| self.ready_at(task)).min().filter(|_| idle);

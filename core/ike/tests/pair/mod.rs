@@ -23,24 +23,29 @@ pub(crate) const LEFT: &str = "192.0.2.1";
 pub(crate) const RIGHT: &str = "192.0.2.2";
 
 /// Random enough, and the same each time.
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice {
+    state: u64,
+    /// The nonces that were drawn: nothing else that is public has their length.
+    pub(crate) nonces: Vec<[u8; 32]>,
+}
 
 impl Dice {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self { state: seed, nonces: vec![] }
     }
 }
 
 impl Rng for Dice {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
+        self.nonces.extend(<[u8; 32]>::try_from(&*out));
     }
 
     fn secret(&mut self, out: &mut [u8]) {
         for byte in out {
             // splitmix64
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
+            self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.state;
             z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             *byte = (z ^ (z >> 31)) as u8;
@@ -122,7 +127,7 @@ impl Side {
             addr: addr.parse().unwrap(),
             keys: key(b"a key that both have"),
             host: Spis::default(),
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             events: vec![],
             sent: VecDeque::new(),
             ticked: Instant::ZERO,
