@@ -5,7 +5,8 @@
 
 mod pair;
 
-use casemate_ike::config::{Lifespan, OnClose};
+use casemate_crypto::KexMethod;
+use casemate_ike::config::{Connection, Lifespan, OnClose};
 use casemate_ike::{ChildId, Down, Event, IkeSaId, Settings, Transmit};
 use casemate_wire::ike::Header;
 use pair::{Pair, Side, connection, deliver};
@@ -419,4 +420,114 @@ fn both_sides_rekey_with_room_for_one_ike_sa() {
         settles(&mut pair, 1);
         assert!(!pair.left.downs().contains(&Down::Dead), "{seed}: {:?}", pair.left.downs());
     }
+}
+
+/// Both sides rekey the IKE SA, and the response to the left side is late. The right side has chosen its own successor, and
+/// closes it: everything has ended, although the response makes another successor.
+#[test]
+fn the_peer_closes_its_successor_before_we_know_that_it_stays() {
+    let mut times = 0;
+    for seed in 1..20 {
+        let mut pair = established_with(seed);
+        rekey(&mut pair.left, pair.now);
+        rekey(&mut pair.right, pair.now);
+        let request = only(&mut pair.right);
+        pair.right_takes_all();
+        // The response.
+        pair.right.sent.clear();
+        deliver(&mut pair.left, request, pair.now);
+        pair.right_takes_all();
+        let chosen = pair.right.ike.status().find(|ike| !ike.children.is_empty()).unwrap();
+        if !chosen.initiator {
+            continue;
+        }
+        times += 1;
+        // The Delete of the old IKE SA is lost, that of the new one is not.
+        pair.right.sent.clear();
+        assert!(pair.right.with_env(pair.now, |engine, env| engine.terminate(chosen.id, Down::Local, env)));
+        pair.left_takes_all();
+        pair.right_takes_all();
+        pair.now = pair.now.after(Duration::from_secs(1));
+        pair.left.tick(pair.now);
+        pair.right_takes_all();
+        pair.left_takes_all();
+        pair.run();
+        pair.pass(Duration::from_secs(10));
+        assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (0, 0), "{seed}");
+        let closed = |event: &Event| matches!(event, Event::ChildDown { why: Down::Peer, .. });
+        assert_eq!(pair.left.events.iter().filter(|event| closed(event)).count(), 1, "{seed}");
+        assert_eq!((pair.left.leaked(), pair.right.leaked()), (vec![], vec![]));
+    }
+    assert!(times > 3, "{times}");
+}
+
+/// The peer has closed what replaces a Child SA, so we close the old one. The peer closes the IKE SA before it answers:
+/// `close_action` sets the Child SA up again.
+#[test]
+fn the_peer_closes_the_ike_sa_after_the_child_sa_that_we_close_because_of_it() {
+    let mut pair = restarting(1);
+    rekey_child(&mut pair.left, pair.now);
+    pair.right_takes_all();
+    let response = only(&mut pair.right);
+    let new = child(&pair.right);
+    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, Down::Local, env)));
+    pair.left_takes_all();
+    pair.right_takes_all();
+    deliver(&mut pair.left, response, pair.now);
+    // The Delete of the old one.
+    assert_eq!(pair.left.sent.len(), 1);
+    pair.left.sent.clear();
+    let id = ike(&pair.right);
+    assert!(pair.right.with_env(pair.now, |engine, env| engine.terminate(id, Down::Local, env)));
+    settles(&mut pair, 1);
+}
+
+/// The response that creates a Child SA is lost, and the peer deletes the Child SA before the request is repeated:
+/// `close_action` sets it up again, after longer pauses each time.
+#[test]
+fn a_child_sa_that_the_peer_deletes_before_its_response_arrives_is_set_up_again() {
+    let mut pair = restarting(1);
+    close_children(&mut pair.right, pair.now);
+    pair.run();
+    let mut pauses = vec![];
+    for _ in 0..4 {
+        let closed = pair.now;
+        while pair.left.sent.is_empty() {
+            pair.now = pair.now.after(Duration::from_secs(1));
+            pair.left.tick(pair.now);
+        }
+        pauses.push(pair.now.since(closed));
+        pair.right_takes_all();
+        let response = only(&mut pair.right);
+        close_children(&mut pair.right, pair.now);
+        pair.left_takes_all();
+        pair.right_takes_all();
+        deliver(&mut pair.left, response, pair.now);
+    }
+    assert!(pauses.is_sorted() && pauses[3] > 2 * pauses[0], "{pauses:?}");
+    settles(&mut pair, 1);
+}
+
+/// The peer asks for another key exchange method and closes the Child SA that is being rekeyed; its response is late.
+#[test]
+fn the_peer_closes_a_child_sa_whose_rekeying_is_to_be_repeated_with_another_method() {
+    let mut left = connection("left", "right");
+    let mut right = connection("right", "left");
+    let propose = |connection: &mut Connection, kex: &[KexMethod]| {
+        let child = std::sync::Arc::make_mut(&mut connection.children[0]);
+        child.proposals.iter_mut().for_each(|proposal| proposal.kex = kex.to_vec());
+        child.on_close = OnClose::Restart;
+    };
+    propose(&mut left, &[KexMethod::X25519, KexMethod::EcpP256]);
+    propose(&mut right, &[KexMethod::EcpP256]);
+    let mut pair = Pair::new(left, right);
+    pair.left.initiate(pair.now);
+    pair.run();
+    rekey_child(&mut pair.left, pair.now);
+    pair.right_takes_all();
+    let late = only(&mut pair.right);
+    close_children(&mut pair.right, pair.now);
+    pair.left_takes_all();
+    deliver(&mut pair.left, late, pair.now);
+    settles(&mut pair, 1);
 }

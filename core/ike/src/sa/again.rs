@@ -59,9 +59,9 @@ pub(super) struct End {
 }
 
 impl End {
-    /// We closed it, or found the peer dead.
+    /// We closed it, perhaps because the peer had decided so, or found the peer dead.
     pub(super) const fn here(why: Down) -> Self {
-        Self { why, by_peer: false }
+        Self { why, by_peer: matches!(why, Down::Peer) }
     }
 
     /// The peer closed it.

@@ -81,7 +81,8 @@ impl Established {
         self.children().iter().any(|known| known.stage == Stage::Live && known.config.name == child.name)
     }
 
-    /// Whether we are closing this Child SA, or are about to, because it is not wanted any more.
+    /// Whether we are closing this Child SA, or are about to, because it is not wanted any more. One that expired, or that
+    /// the peer decided to close, is.
     fn is_unwanted(&self, child: &ChildSa) -> bool {
         let closing = match &self.pending {
             Some(Pending::DeleteChildren(closing)) => closing.as_slice(),
@@ -92,7 +93,7 @@ impl Established {
             _ => None,
         });
         let mut closing = closing.iter().copied().chain(queued);
-        closing.any(|(id, why)| id == child.id && why != Down::Expired)
+        closing.any(|(id, why)| id == child.id && !matches!(why, Down::Expired | Down::Peer))
     }
 
     /// The Child SAs that it has, or was to have, and that are to be set up again.
@@ -117,6 +118,10 @@ impl Established {
         let replaced = wish.replaces.map(|old| old.id);
         let is_live = |id| self.children().iter().any(|child| child.id == id && child.stage == Stage::Live);
         if replaced.is_some_and(|id| !is_live(id)) || (wish.again && self.is_live(&wish.config)) {
+            // The peer may have closed it after it asked for another key exchange method. Until now it was being replaced.
+            if replaced.is_some_and(|id| self.child(id).is_none()) {
+                self.bring_back_wished(&wish, cx);
+            }
             return Ok(None);
         }
         let config = wish.config.clone();
@@ -360,7 +365,10 @@ impl Established {
             rival.be_replaced(cx.env.now.after(LINGER));
         }
         let Some(old) = pending.request.wish.replaces else {
-            return self.child_failed(head, pending, Down::Peer, cx);
+            self.child_failed(head, pending, Down::Peer, cx);
+            // It lasted no time at all.
+            let attempts = pending.request.wish.attempts.saturating_add(1);
+            return self.bring_back_wished(&Wish { attempts, ..pending.request.wish.clone() }, cx);
         };
         cx.env.host.release_spi(pending.request.spi);
         match self.child(old.id) {
@@ -441,7 +449,7 @@ impl Established {
         if let Some(old) = pending.request.wish.replaces {
             self.child_rekey_failed(old.id, &child, cx);
         }
-        // What the peer closes at once is the peer's decision.
+        // What the peer closes at once is the peer's decision: `close_action` says what follows.
         self.ask_again(pending.request.wish.after_failure().filter(|_| why != Down::Peer), cx);
         cx.event(Event::ChildFailed { connection, child, why });
     }

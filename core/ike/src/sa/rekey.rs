@@ -26,9 +26,9 @@ pub(crate) struct PendingRekey {
 }
 
 impl PendingRekey {
-    /// The successor that the peer made meanwhile.
+    /// The successor that the peer made meanwhile, if it is still there.
     pub(super) fn rival(&self) -> Option<IkeSaId> {
-        self.rival.as_ref().map(|rival| rival.ike)
+        self.rival.as_ref().filter(|rival| !rival.is_gone).map(|rival| rival.ike)
     }
 }
 
@@ -37,6 +37,9 @@ struct Rival {
     ike: IkeSaId,
     /// The lower of its exchange's two nonces.
     lowest: Vec<u8>,
+    /// It has been closed. Whether the peer closed it as the one too many or with everything that it had, the response to
+    /// our request says.
+    is_gone: bool,
 }
 
 /// What a successor begins with beside Child SAs.
@@ -93,7 +96,7 @@ impl Established {
             return Err(StateFault::Busy.into());
         }
         // One successor of the peer's beside ours is enough to choose from.
-        if matches!(&self.pending, Some(Pending::Rekey(pending)) if pending.rival.is_some()) {
+        if self.rival().is_some() {
             return Err(StateFault::Busy.into());
         }
         let (sa, ke, nonce_i) = (need(content.sa)?, need(content.ke)?, need(content.nonce)?.data());
@@ -123,7 +126,7 @@ impl Established {
         let lowest: Vec<u8> = nonce_i.min(&nonce_r).into();
         if let Some(Pending::Rekey(pending)) = &mut self.pending {
             // RFC 7296 section 2.8.2: which of the two remains is known when our answer comes.
-            pending.rival = Some(Rival { ike: new.id, lowest });
+            pending.rival = Some(Rival { ike: new.id, lowest, is_gone: false });
             let nothing = self.parentage.barren();
             self.spawn(head, (new, link), nothing, Fresh { provisional: Some(head.id), task: None }, cx);
         } else {
@@ -202,7 +205,7 @@ impl Established {
         match made {
             Ok(()) => {}
             // The peer's own exchange has made the successor.
-            Err((Some(rival), _)) => self.leave_to(rival.ike, head, cx),
+            Err((Some(rival), _)) => self.yield_to(&rival, head, cx),
             Err((None, true)) => self.rekey_at = Some(Self::again_at(cx)),
             // Without a successor it ends in its time.
             Err((None, false)) => self.rekey_failed(cx),
@@ -267,7 +270,7 @@ impl Established {
             // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is the one too many.
             Some(rival) if is_lower(&rival) => {
                 self.spawn_redundant(head, made, cx);
-                self.leave_to(rival.ike, head, cx);
+                self.yield_to(&rival, head, cx);
             }
             rival => {
                 // Of the other one too many, the peer knows.
@@ -280,6 +283,15 @@ impl Established {
             }
         }
         Ok(())
+    }
+
+    /// The peer's successor stands. If the peer has closed it meanwhile, it has closed the Child SAs with it.
+    fn yield_to(&mut self, rival: &Rival, head: &Head, cx: &mut Cx<'_, '_>) {
+        if !rival.is_gone {
+            self.leave_to(rival.ike, head, cx);
+        } else if self.phase == Phase::Open {
+            self.tasks.push_front(Task::DeleteIke(Down::Peer));
+        }
     }
 
     /// Our successor is the one too many, and is deleted at once.
@@ -305,8 +317,10 @@ impl Established {
 
     /// The successor that the peer made is gone: the peer has chosen ours, or closes everything.
     pub(crate) fn forget_rival(&mut self, rival: IkeSaId) {
-        if let Some(Pending::Rekey(pending)) = &mut self.pending {
-            pending.rival.take_if(|known| known.ike == rival);
+        if let Some(Pending::Rekey(pending)) = &mut self.pending
+            && let Some(known) = pending.rival.as_mut().filter(|known| known.ike == rival)
+        {
+            known.is_gone = true;
         }
     }
 
