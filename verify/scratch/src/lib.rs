@@ -4,8 +4,9 @@
 //! `lab/stage/src/scratch.rs`.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Directories of this process so far, and of killed ones with its number.
@@ -43,6 +44,19 @@ impl Scratch {
     }
 }
 
+/// Writes a program, such as a script, that can be executed at once. Panics if that fails.
+///
+/// Another process writes it. If this process wrote it, a program that another test starts at that moment
+/// would have the file open for writing until its own `exec`, and Linux executes no such file (ETXTBSY).
+#[expect(clippy::unwrap_used, reason = "called by tests only, which may fail")]
+pub fn write_program(path: &Path, text: &[u8]) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", path.display());
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
@@ -78,6 +92,37 @@ mod tests {
         };
         assert!(std::thread::spawn(fails).join().is_err());
         assert!(!receiver.recv().unwrap().exists());
+    }
+
+    /// While other threads start programs all the time.
+    #[test]
+    fn a_program_can_be_executed_as_soon_as_it_is_written() {
+        let scratch = Scratch::new("scratch-program");
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert!(Command::new("true").status().unwrap().success());
+                    }
+                });
+            }
+            // So long that it is being written for a while.
+            let program = [&b"#!/bin/sh\nexit 7\n"[..], &[b'#'; 4 << 20]].concat();
+            let results: Vec<_> = (0..50)
+                .map(|n| {
+                    let path = scratch.file(&n.to_string());
+                    write_program(&path, &program);
+                    let status = Command::new(&path).status();
+                    fs::remove_file(path).unwrap();
+                    status.map(|status| status.code())
+                })
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            for result in results {
+                assert_eq!(result.unwrap(), Some(7));
+            }
+        });
     }
 
     #[test]

@@ -101,14 +101,12 @@ fn wait(child: &mut Child, end: Option<Instant>) -> io::Result<ExitStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_scratch::Scratch;
-    use std::os::unix::fs::PermissionsExt;
+    use casemate_scratch::{Scratch, write_program};
 
     fn run_shell(script: &str, input: &str, limit: Duration) -> Result<(), Error> {
         let scratch = Scratch::new("nft");
         let path = scratch.file("nft");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        write_program(&path, format!("#!/bin/sh\n{script}\n").as_bytes());
         run_program(&path, input, limit)
     }
 

@@ -3,7 +3,7 @@
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Echo, Netns, terminate};
-use casemate_scratch::Scratch;
+use casemate_scratch::{Scratch, write_program};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -206,9 +206,8 @@ impl Host {
         let places = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
         let place = places.into_iter().find(|place| place.exists()).unwrap();
         let (copy, fake) = (self.file("nft"), self.file("fake-nft"));
-        fs::copy(&place, &copy).unwrap();
-        fs::write(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display())).unwrap();
-        fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_program(&copy, &fs::read(&place).unwrap());
+        write_program(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display()).as_bytes());
         (fake, place)
     }
 
