@@ -103,7 +103,10 @@ mod tests {
     #[test]
     fn a_server_of_another_user_is_refused() {
         if let Some(path) = std::env::var_os(CHILD) {
-            let _listener = UnixListener::bind(path).unwrap();
+            // The socket gets its name when it listens, and not between `bind` and `listen`.
+            let unnamed = Path::new(&path).with_extension("unnamed");
+            let _listener = UnixListener::bind(&unnamed).unwrap();
+            fs::rename(unnamed, path).unwrap();
             thread::sleep(PATIENCE);
             return;
         }

@@ -83,6 +83,9 @@ impl Netns {
         };
         let netns = Self(in_thread(make).map_err(failed)?.map_err(failed)?);
         netns.run(|| {
+            // No address is given out twice here, so those of interfaces that come later are valid at once.
+            // Without IPv6 the file is not there.
+            let _ = fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
             let mut netlink = Netlink::open()?;
             let lo = netlink.link("lo")?;
             netlink.set_up(lo.index, lo.mtu)

@@ -61,6 +61,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::net::UnixListener;
     use std::os::unix::process::CommandExt;
+    use std::path::Path;
     use std::process::{Command, Stdio};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -72,7 +73,10 @@ mod tests {
     #[test]
     fn a_server_of_another_user_is_refused() {
         if let Some(path) = std::env::var_os(CHILD) {
-            let _listener = UnixListener::bind(path).unwrap();
+            // The socket gets its name when it listens, and not between `bind` and `listen`.
+            let unnamed = Path::new(&path).with_extension("unnamed");
+            let _listener = UnixListener::bind(&unnamed).unwrap();
+            std::fs::rename(unnamed, path).unwrap();
             thread::sleep(PATIENCE);
             return;
         }

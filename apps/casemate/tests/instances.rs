@@ -53,9 +53,9 @@ fn instances_with_other_interfaces_have_numbers_of_their_own() {
     let first = host.protect(BLOCK);
     fs::write(host.file("other"), BLOCK_OTHER).unwrap();
     let file = host.file("other");
-    // It ends as a crash does, so that what it has set up stays and can be looked at.
-    let script = "mount -t tmpfs tmpfs /run; \"$@\" & while ! nft list table inet casemate_other0; do sleep 0.05; done; \
-                  sleep 1; kill -KILL $!; wait";
+    // It ends as a crash does when it is ready, so that what it has set up stays and can be looked at.
+    let script = "mount -t tmpfs tmpfs /run; \"$@\" >/run/said & \
+                  while ! grep -qx ready /run/said; do sleep 0.05; done; kill -KILL $!; wait";
     let program =
         [env!("CARGO_BIN_EXE_casemate"), "run", "--tun", "other0", "--xfrm", file.to_str().unwrap()];
     let mut all = vec!["--mount", "--propagation", "private", "sh", "-c", script, "sh"];

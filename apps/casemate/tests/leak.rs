@@ -12,7 +12,7 @@
 mod lab;
 
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::Capture;
+use casemate_linux::netns::{Capture, Inject};
 use lab::{Host, Lab, Running, Side, TUN, WIRE, eventually};
 use serde_json::Value;
 use std::net::{IpAddr, UdpSocket};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 const MARK: &[u8] = b"never to be seen in clear";
 const PATIENCE: Duration = Duration::from_secs(20);
+/// EtherType for experiments (IEEE 802): of frames that say how far the cable was watched.
+const TICKS: [u8; 2] = [0x88, 0xb5];
 
 /// A thousand packets a second from the left host to the right one's address on the cable, half of them from
 /// a socket that is bound to the cable and goes past all routes.
@@ -32,6 +34,9 @@ struct Traffic<'l> {
     sent: AtomicU64,
     /// Seen on the cable as they were sent.
     clear: AtomicU64,
+    /// Frames with a number that the left host has sent, and the last of them that was seen.
+    ticks: AtomicU64,
+    ticked: AtomicU64,
     over: AtomicBool,
 }
 
@@ -43,8 +48,8 @@ impl Traffic<'_> {
 
     /// The same with other addresses of these hosts.
     fn between(lab: &Lab, (src, dst): (IpAddr, IpAddr), work: impl FnOnce(&Traffic<'_>)) {
-        let (sent, clear, over) = Default::default();
-        let traffic = Traffic { lab, src, dst, sent, clear, over };
+        let (sent, clear, ticks, ticked, over) = Default::default();
+        let traffic = Traffic { lab, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
             let _end = End(&traffic.over);
             scope.spawn(|| traffic.send());
@@ -71,6 +76,12 @@ impl Traffic<'_> {
     fn clear(&self) -> u64 {
         // What was sent before now has passed the cable when this many more were sent.
         self.wait_for(20);
+        // And it was looked at when a frame that follows it was.
+        let tick = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &TICKS, &tick.to_be_bytes()].concat();
+        let open = || Inject::open(Netlink::open()?.link(WIRE)?.index);
+        self.lab.left.run(open).unwrap().send(&frame).unwrap();
+        eventually("the cable is watched", || self.ticked.load(Ordering::Relaxed) >= tick);
         self.clear.load(Ordering::Relaxed)
     }
 
@@ -86,6 +97,9 @@ impl Traffic<'_> {
             let Some(len) = capture.next(&mut frame, Duration::from_millis(20)).unwrap() else { continue };
             if frame[..len].windows(MARK.len()).any(|window| window == MARK) {
                 self.clear.fetch_add(1, Ordering::Relaxed);
+            } else if frame[12..14] == TICKS {
+                let tick = u64::from_be_bytes(*frame[14..].first_chunk().unwrap());
+                self.ticked.store(tick, Ordering::Relaxed);
             }
         }
         assert_eq!(capture.lost().unwrap(), 0, "some frames were not looked at");
@@ -490,8 +504,7 @@ fn nft_is_not_looked_for_in_path() {
     let (directory, seen) = (lab.left.file("bin"), lab.left.file("seen"));
     std::fs::create_dir(&directory).unwrap();
     let fake = directory.join("nft");
-    std::fs::write(&fake, format!("#!/bin/sh\ntouch {}\n", seen.display())).unwrap();
-    std::fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    casemate_scratch::write_program(&fake, format!("#!/bin/sh\ntouch {}\n", seen.display()).as_bytes());
     let path = directory.display().to_string();
     let left = lab.left.negotiate(&negotiated(Side::Left, true, "trap"), Some(("PATH", &path)));
     assert!(!lab.left.hears_at_once(Side::Right.outer(true), 8));

@@ -274,17 +274,16 @@ fn nothing_on_the_wire_tells_dummies_from_real_packets() {
             for _ in 0..10 {
                 socket.send_to(&[7; 500], (plan.user(Side::Right), 9)).unwrap();
             }
-            while let Some(len) = capture.next(&mut frame, Duration::from_millis(20)).unwrap() {
+            // Dummy packets come all the time, so the number is always reached.
+            while count <= (round + 1) * 20 {
+                let len = capture.next(&mut frame, Duration::from_secs(20)).unwrap();
+                let len = len.unwrap_or_else(|| panic!("{plan:?}: no packet after {count}"));
                 if let Some(visible) = visible(&frame[..len]) {
                     *seen.entry(visible).or_insert(0) += 1;
                     count += 1;
                 }
-                if count > (round + 1) * 20 {
-                    break;
-                }
             }
         }
-        assert!(count > 400, "{plan:?}: {count} packets");
         let kinds: Vec<_> = seen.keys().copied().collect();
         assert_eq!(kinds, [(0, true, 64, false, true)], "{plan:?}: {seen:?}");
         assert!(left.stop().success() && right.stop().success(), "{plan:?}");

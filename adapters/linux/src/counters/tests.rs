@@ -24,7 +24,16 @@ fn sa() -> SaParams {
 }
 
 fn open(path: &Path) -> CounterFile {
-    CounterFile::open(path).unwrap()
+    try_open(path).unwrap()
+}
+
+/// Opens a file that no other process uses. Programs that other tests start at this moment may still hold
+/// copies of a lock that was just released.
+fn try_open(path: &Path) -> Result<CounterFile, CountersError> {
+    crate::eventually::eventually("the lock is free", || match CounterFile::open(path) {
+        Err(CountersError::InUse(_)) => None,
+        opened => Some(opened),
+    })
 }
 
 #[test]
@@ -147,14 +156,14 @@ fn every_damaged_byte_is_noticed() {
         let mut bad = good.clone();
         bad[at] ^= 0x01;
         std::fs::write(place.file(), &bad).unwrap();
-        assert!(CounterFile::open(&place.file()).is_err(), "byte {at}");
+        assert!(try_open(&place.file()).is_err(), "byte {at}");
     }
     for len in 0..good.len() {
         std::fs::write(place.file(), &good[..len]).unwrap();
-        assert!(CounterFile::open(&place.file()).is_err(), "cut to {len}");
+        assert!(try_open(&place.file()).is_err(), "cut to {len}");
     }
     std::fs::write(place.file(), [&good[..], b"\n"].concat()).unwrap();
-    assert!(CounterFile::open(&place.file()).is_err(), "something behind the sum");
+    assert!(try_open(&place.file()).is_err(), "something behind the sum");
     std::fs::write(place.file(), &good).unwrap();
     assert_eq!(open(&place.file()).reserved(&account), 123_456);
 }
@@ -164,7 +173,7 @@ fn errors_say_where_and_what() {
     let place = Place::new("errors");
     let say = |text: &str| {
         std::fs::write(place.file(), text).unwrap();
-        CounterFile::open(&place.file()).unwrap_err().to_string()
+        try_open(&place.file()).unwrap_err().to_string()
     };
     let path = place.file().display().to_string();
     assert_eq!(
@@ -275,7 +284,7 @@ fn a_record_stands_once() {
     let sum = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
     let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
     std::fs::write(place.file(), format!("{text}sum {sum}\n")).unwrap();
-    assert!(matches!(CounterFile::open(&place.file()), Err(CountersError::Damaged { .. })), "{account:?}");
+    assert!(matches!(try_open(&place.file()), Err(CountersError::Damaged { .. })), "{account:?}");
 }
 
 #[test]
@@ -294,10 +303,10 @@ fn files_that_other_users_may_have_made_are_refused() {
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched");
     drop(file);
     std::fs::set_permissions(place.file(), PermissionsExt::from_mode(0o622)).unwrap();
-    let said = CounterFile::open(&place.file()).unwrap_err().to_string();
+    let said = try_open(&place.file()).unwrap_err().to_string();
     assert!(said.contains("0622"), "{said}");
     std::fs::set_permissions(place.file(), PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::rename(place.file(), place.0.file("elsewhere")).unwrap();
     symlink(place.0.file("elsewhere"), place.file()).unwrap();
-    assert!(CounterFile::open(&place.file()).unwrap_err().to_string().contains("symbolic link"));
+    assert!(try_open(&place.file()).unwrap_err().to_string().contains("symbolic link"));
 }

@@ -24,6 +24,14 @@ struct World {
     live: Live,
 }
 
+/// Opens a journal. Programs that other tests start at this moment may still hold copies of a lock that was
+/// just released.
+fn open_journal(instance: &Instance, nft: Nft) -> Journal {
+    eventually("the lock of the journal is free", || {
+        Journal::open(instance, nft.clone()).inspect_err(|error| println!("{error}")).ok()
+    })
+}
+
 impl World {
     /// Starts with these policies.
     fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
@@ -52,7 +60,7 @@ impl World {
         };
         let plan = Plan::new(&wanted, &mut netlink).unwrap();
         let tun = Tun::create(TUN, &mut netlink).unwrap();
-        let mut journal = Journal::open(&Instance::new(TUN).unwrap(), nft).unwrap();
+        let mut journal = open_journal(&Instance::new(TUN).unwrap(), nft);
         plan.apply(&mut journal, &tun, &mut netlink).unwrap();
         let live = Live::new(plan, &tun, journal, netlink).unwrap();
         Self { outbound, inbound, tun, live }
@@ -518,9 +526,7 @@ fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
             assert_eq!(left.trim_end(), "throw 10.77.0.0/16 proto static");
             assert!(says("nft", &["list", "ruleset"]).contains("casemate_tun5"), "the filter stays");
             let instance = Instance::new(TUN).unwrap();
-            let mut journal = eventually("the lock of the dead instance goes", || {
-                Journal::open(&instance, Nft::direct()).ok()
-            });
+            let mut journal = open_journal(&instance, Nft::direct());
             assert!(journal.is_adopted());
             assert_eq!(Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), NUMBERS);
             let inside = outbound.iter().filter(|(_, policy)| policy.action != Action::Bypass);
@@ -530,7 +536,7 @@ fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
             // Without the filter nothing is held: the kernel says that it is not there.
             let saved = says("nft", &["list", "table", "inet", "casemate_tun5"]);
             says("nft", &["delete", "table", "inet", "casemate_tun5"]);
-            let journal = Journal::open(&instance, Nft::direct()).unwrap();
+            let journal = open_journal(&instance, Nft::direct());
             assert_eq!(journal.former_promises().unwrap(), []);
             drop(journal);
             let file = casemate_scratch::Scratch::new("saved-guard");
@@ -585,7 +591,7 @@ fn instances_that_start_together_get_numbers_of_their_own() {
                 let mut netlink = Netlink::open().unwrap();
                 let instance =
                     elsewhere.map_or_else(|| Instance::new(tun).unwrap(), |path| Instance::at(path, tun));
-                let mut journal = Journal::open(&instance, Nft::direct()).unwrap();
+                let mut journal = open_journal(&instance, Nft::direct());
                 (Numbers::claim(&instance, &mut journal, &mut netlink).unwrap(), journal)
             })
             .unwrap()
