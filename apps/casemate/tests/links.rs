@@ -223,11 +223,18 @@ fn each_peer_gets_what_its_link_takes() {
         lab.left.waits_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
         for (network, host, mtu) in [(2, &lab.right, 9_000), (3, &third, 1_300)] {
             let (from, to) = (plan.inner(1), plan.inner(network));
-            let announced = segment::announced((&lab.left, from), (host, to));
-            // AES-GCM in a tunnel takes 34 to 37 bytes and the outer header.
-            let header = if v4 { 20 } else { 40 };
-            let (packet, most) = (announced + header + 20, mtu - header - 34);
-            assert!(packet <= most && packet > most - 24, "IPv4 {v4}, {mtu}: {announced} {}", left.said());
+            let ends = ((&lab.left.netns, from), (&host.netns, to));
+            // What the peer announces is lowered as it arrives.
+            for announced in [segment::announced(ends.0, ends.1), segment::announced(ends.1, ends.0)] {
+                // AES-GCM in a tunnel takes 34 to 37 bytes and the outer header.
+                let header = if v4 { 20 } else { 40 };
+                let (packet, most) = (announced + header + 20, mtu - header - 34);
+                assert!(
+                    packet <= most && packet > most - 24,
+                    "IPv4 {v4}, {mtu}: {announced} {}",
+                    left.said()
+                );
+            }
         }
         assert!(left.stop().success());
         started.into_iter().for_each(|peer| assert!(peer.stop().success()));

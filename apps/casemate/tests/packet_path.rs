@@ -7,7 +7,7 @@ mod attacker;
 mod lab;
 mod segment;
 
-use attacker::{Site, To};
+use attacker::{Site, To, UDP, udp};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Inject, Netns};
 use lab::{Host, Lab, Side, WIRE, uninterrupted};
@@ -298,6 +298,43 @@ fn forged_fragments_do_not_stop_those_of_peers() {
     });
 }
 
+/// The later fragment of a datagram for the gateway itself comes through another SA than the first one: the
+/// gateway's own stack is not the one that puts them together.
+#[test]
+fn fragments_for_the_gateway_make_a_datagram_with_those_of_their_sa_alone() {
+    let Some(site) = Site::build("fragments_for_the_gateway") else { return };
+    let lab = &site.lab;
+    for v4 in [true, false] {
+        let with_other =
+            |text: &str| text.replace("spi 0x1001", "spi 0x1003").replace(&"01".repeat(20), &"03".repeat(20));
+        let [one, receiving] = [Side::Left, Side::Right].map(|side| tunnel(side, v4, "", ("", "")));
+        let more: String = with_other(&receiving).lines().filter(|line| line.contains("0x1003")).collect();
+        let right = lab.right.protect(&format!("{receiving}{more}\n"));
+        let ends = (Side::Left.inner(v4), Side::Right.inner(v4));
+        let parts = |ident| attacker::fragments(ends, UDP, &udp(ends, (1, 7_000), &[b'a'; 120]), 64, ident);
+        let socket = site.receiver(To::Gateway, v4, 7_000);
+        let left = lab.left.protect(&one);
+        site.send_from_left(&parts(1));
+        assert_eq!(site.arrives_before(&socket, v4, b"last"), [vec![b'a'; 120]], "IPv4 {v4}");
+        let [first, later] = parts(2);
+        site.send_from_left(&[first]);
+        assert_eq!(site.arrives_before(&socket, v4, b"between"), [[0; 0]; 0], "IPv4 {v4}");
+        assert!(left.stop().success());
+        let left = lab.left.protect(&with_other(&one));
+        site.send_from_left(&[later]);
+        assert_eq!(site.arrives_before(&socket, v4, b"last"), [[0; 0]; 0], "IPv4 {v4}");
+        assert!(left.stop().success() && right.stop().success());
+    }
+}
+
+/// Whether segments of this MSS just fit 1,500 bytes in a tunnel with AES-GCM, which takes 34 to 37 bytes and
+/// the outer header.
+fn fits(announced: usize, v4: bool) -> bool {
+    let (header, most) = if v4 { (20, 1_500 - 20 - 34) } else { (40, 1_500 - 40 - 34) };
+    let payload = announced + header + 20;
+    payload <= most && payload > most - 8
+}
+
 /// Hosts behind a gateway know nothing of its SAs. What they announce when a connection begins is lowered to
 /// what fits.
 #[test]
@@ -307,10 +344,27 @@ fn connections_through_a_tunnel_announce_segments_that_fit() {
         let start = |host: &Host| host.protect(&tunnel(host.side, v4, "", ("", "")));
         let _running = (start(&lab.left), start(&lab.right));
         let (here, there) = (Side::Left.inner(v4), Side::Right.inner(v4));
-        let announced = segment::announced((&lab.left, here), (&lab.right, there));
-        // AES-GCM in a tunnel takes 34 to 37 bytes and the outer header, of 1,500.
-        let (header, most) = if v4 { (20, 1_500 - 20 - 34) } else { (40, 1_500 - 40 - 34) };
-        let payload = announced + header + 20;
-        assert!(payload <= most && payload > most - 8, "IPv4 {v4}: {announced}");
+        let announced = segment::announced((&lab.left.netns, here), (&lab.right.netns, there));
+        assert!(fits(announced, v4), "IPv4 {v4}: {announced}");
+    }
+}
+
+/// The same for connections that the gateway forwards, from and to a host behind it.
+#[test]
+fn forwarded_connections_announce_segments_that_fit() {
+    let Some(site) = Site::build("forwarded_connections") else { return };
+    let lab = &site.lab;
+    for v4 in [true, false] {
+        let (here, there) = (Side::Left.inner(v4), To::Lan.addr(v4));
+        let start = |host: &Host| {
+            let text = tunnel(host.side, v4, "", ("", ""));
+            host.protect(&text.replace(&Side::Right.inner(v4).to_string(), &there.to_string()))
+        };
+        let (left, right) = (start(&lab.left), start(&lab.right));
+        let ends = ((&lab.left.netns, here), (&site.lan, there));
+        for announced in [segment::announced(ends.0, ends.1), segment::announced(ends.1, ends.0)] {
+            assert!(fits(announced, v4), "IPv4 {v4}: {announced}");
+        }
+        assert!(left.stop().success() && right.stop().success());
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod exhaustion;
+mod fragments;
 mod host;
 mod ike;
 mod manual;

@@ -4,7 +4,6 @@ use crate::host::{Host, run};
 use crate::wire::{End, Seen, wire};
 use casemate::{Endpoint, housekeeping};
 use casemate_crypto::{MacAlg, MacKind};
-use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason};
 use casemate_datapath_tests::{Ends, LinkSpec, Received, packets, suites};
@@ -12,23 +11,22 @@ use casemate_ike::Settings;
 use casemate_sa::{AddrRange, Mode, Selector};
 use casemate_wire::checksum::pseudo_v4;
 use casemate_wire::ip::proto;
-use casemate_wire::udp::Udp;
 use smoltcp::phy::Medium;
 use smoltcp::socket::{icmp, tcp, udp};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
 use std::net::IpAddr;
 
-struct Pair {
-    a: Host,
-    b: Host,
+pub(crate) struct Pair {
+    pub(crate) a: Host,
+    pub(crate) b: Host,
     seen: Seen,
     now: Instant,
-    inner: (IpAddr, IpAddr),
+    pub(crate) inner: (IpAddr, IpAddr),
 }
 
 impl Pair {
-    fn new(spec: &LinkSpec, medium: Medium, room: usize) -> Self {
+    pub(crate) fn new(spec: &LinkSpec, medium: Medium, room: usize) -> Self {
         let link = spec.build();
         let (end_a, end_b, seen) = wire(medium, room);
         let ((outer_a, outer_b), (inner_a, inner_b)) = (spec.ends.outer, spec.ends.inner);
@@ -57,12 +55,12 @@ impl Pair {
         Self { a, b, seen, now: Instant::from_millis(5_000), inner: spec.ends.inner }
     }
 
-    fn run(&mut self, limit: u64, done: impl FnMut(&mut Host, &mut Host) -> bool) {
+    pub(crate) fn run(&mut self, limit: u64, done: impl FnMut(&mut Host, &mut Host) -> bool) {
         run(&mut self.now, (&mut self.a, &mut self.b), limit, done);
     }
 }
 
-fn esp(ends: Ends, mode: Mode) -> LinkSpec {
+pub(crate) fn esp(ends: Ends, mode: Mode) -> LinkSpec {
     LinkSpec::single(ends, mode, suites::esp(suites::gcm(), 1))
 }
 
@@ -336,48 +334,6 @@ fn pings_of_all_lengths() {
             });
         }
         check_protected(&pair.seen, protocol, Medium::Ethernet, "ping");
-    }
-}
-
-/// A peer's stack may cut a datagram before its tunnel protects the pieces.
-#[test]
-fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
-    for version in [4, 6] {
-        let mut spec = esp(Ends::tunnel(version, version), Mode::Tunnel);
-        spec.limits = crate::host::LIMITS;
-        let mut pair = Pair::new(&spec, Medium::Ip, 1_000);
-        // Behind housekeeping, whose policies look at ports.
-        let datapath = pair.b.device.endpoint_mut().datapath_mut();
-        let is_protecting = |policy: &Policy| matches!(policy.action, Action::Protect(_));
-        let tunnel =
-            datapath.policies(Direction::Inbound).find(|(_, policy)| is_protecting(policy)).unwrap().0;
-        let policy = datapath.remove_policy(Direction::Inbound, tunnel).unwrap();
-        datapath.add_policy(Direction::Inbound, Policy { priority: 9, ..policy }).unwrap();
-        let socket = pair.b.udp(2_000);
-        let mut peer = spec.build().a;
-        let data: Vec<u8> = (0..5_000).map(|i| (i % 249) as u8).collect();
-        let mut whole = packets::udp(pair.inner.0, pair.inner.1, (1_000, 2_000), &data, false);
-        if let (IpAddr::V6(from), IpAddr::V6(to)) = pair.inner {
-            Udp::parse(&mut whole[40..]).unwrap().fill_checksum_v6(from, to);
-        }
-        let mut fragments = Fragments::new(&whole, 1_280, 99).unwrap();
-        let mut count = 0;
-        let mut piece = [0; 1_280];
-        while let Some(len) = fragments.next(&mut piece) {
-            let wire = peer.send(&piece[..len]).wire();
-            pair.b.device.device_mut().inject(&wire);
-            count += 1;
-        }
-        assert!(count >= 4);
-        let mut got = Vec::new();
-        pair.run(100, |_, b| {
-            let socket = b.sockets.get_mut::<udp::Socket>(socket);
-            socket.recv().is_ok_and(|(data, _)| {
-                got = data.to_vec();
-                true
-            })
-        });
-        assert!(got == data, "{} bytes", got.len());
     }
 }
 

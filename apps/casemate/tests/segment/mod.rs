@@ -1,6 +1,7 @@
 //! A TCP SYN that announces long segments, from one host to another.
 
-use super::lab::{Host, eventually, uninterrupted};
+use super::lab::{eventually, uninterrupted};
+use casemate_linux::netns::Netns;
 use casemate_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Read as _;
@@ -27,25 +28,30 @@ fn sum(from: IpAddr, to: IpAddr, segment: &[u8]) -> Sum {
 }
 
 /// The MSS that arrives of a SYN from one host to the other, which must have a right checksum then.
-pub(crate) fn announced((from, here): (&Host, IpAddr), (to, there): (&Host, IpAddr)) -> usize {
+pub(crate) fn announced((from, here): (&Netns, IpAddr), (to, there): (&Netns, IpAddr)) -> usize {
     let domain = if here.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-    let open = |host: &Host, addr: IpAddr| {
+    let open = |host: &Netns, addr: IpAddr| {
         let open = || {
             let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
             socket.bind(&SocketAddr::new(addr, 0).into())?;
             socket.set_read_timeout(Some(Duration::from_secs(10)))?;
             Ok::<_, std::io::Error>(socket)
         };
-        host.run(open).unwrap()
+        host.run(open).unwrap().unwrap()
     };
     let (sender, receiver) = (open(from, here), open(to, there));
     // Routes follow a Child SA that has just come up.
     let syn = syn(here, there);
     eventually("there is a route", || sender.send_to(&syn, &SocketAddr::new(there, 0).into()).is_ok());
     let mut buffer = [0; 200];
-    let len = uninterrupted(|| (&receiver).read(&mut buffer)).unwrap();
-    // An IPv4 socket shows the header.
-    let segment = &buffer[if here.is_ipv4() { 20 } else { 0 }..len];
+    let segment = loop {
+        let len = uninterrupted(|| (&receiver).read(&mut buffer)).unwrap();
+        // An IPv4 socket shows the header. A RST that answers another SYN is not meant.
+        let segment = &buffer[if here.is_ipv4() { 20 } else { 0 }..len];
+        if segment[13] == 2 {
+            break segment;
+        }
+    };
     assert!(sum(here, there, segment).is_valid(), "the checksum is mended");
     u16::from_be_bytes([segment[22], segment[23]]).into()
 }
