@@ -1,9 +1,13 @@
-//! The log of an instance against a host that begins IKE SAs and never proves who it is.
+//! The log of an instance against a host that begins IKE SAs and never proves who it is, and against bogus
+//! packets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
+mod attacker;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod lab;
 
+use attacker::{ESP, Site, packet};
 use lab::{Lab, Side};
 use std::time::Instant;
 
@@ -43,5 +47,38 @@ fn handshakes_of_strangers_fill_their_own_budgets_only() {
         );
     }
     assert!(said.contains("the configuration was read again"), "{said}");
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// The audit's case: bogus packets silenced the log, the messages about a reload and IKE included.
+#[test]
+fn bogus_packets_fill_their_own_budget_only() {
+    const BOGUS: u32 = 400;
+    const SECRET: &str = "a secret of the two";
+    let Some(site) = Site::build("bogus_packets") else { return };
+    let lab = &site.lab;
+    let start = Instant::now();
+    let right = lab.right.negotiate(&conf(Side::Right, SECRET), None);
+    let left = lab.left.negotiate(&conf(Side::Left, SECRET), None);
+    let initiate = || assert!(lab.left.casemate(&["initiate", "c"]).status.success());
+    initiate();
+    // Of SAs that there are not, each of them worth a line.
+    let ends = (Side::Left.outer(true), Side::Right.outer(true));
+    let bogus = |spi: u32| packet(ends, ESP, &[&spi.to_be_bytes()[..], &[1; 60]].concat());
+    site.attack(&(0x9000..0x9000 + BOGUS).map(bogus).collect::<Vec<_>>());
+    lab.right.waits_until(|status| status["drops"]["no-sa"] == BOGUS);
+    assert!(lab.left.casemate(&["terminate", "t"]).status.success());
+    initiate();
+    assert!(lab.right.casemate(&["reload"]).status.success());
+    let allowed = BURST + usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+    let kept = String::from_utf8(lab.right.casemate(&["log"]).stdout).unwrap();
+    for said in [right.said(), kept] {
+        let lines = said.lines().filter(|line| line.contains("audit: no-sa, ")).count();
+        assert!((1..=allowed).contains(&lines), "{lines} lines: {said}");
+        let last = said.rfind("audit: no-sa, ").unwrap();
+        for event in ["]: ended: ", "]: established with ", "t/c{2}: ", "the configuration was read again"] {
+            assert!(said[last..].contains(event), "no {event:?}: {said}");
+        }
+    }
     assert!(left.stop().success() && right.stop().success());
 }

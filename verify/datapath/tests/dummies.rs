@@ -31,14 +31,17 @@ impl Visible {
     fn of(wire: &[u8]) -> Self {
         let (tos, df, ttl, flow_label, protocol, ident, header) = if wire[0] >> 4 == 4 {
             let ip = Ipv4::parse(wire).unwrap();
-            assert!(ip.verify_checksum());
+            // Without options, and of the length that it says.
+            assert!(ip.verify_checksum() && wire[0] == 0x45 && usize::from(ip.total_len()) == wire.len());
             (ip.tos(), ip.df(), ip.ttl(), 0, ip.protocol(), Some(ip.ident()), 20)
         } else {
             let ip = Ipv6::parse(wire).unwrap();
+            assert_eq!(ip.total_len(), wire.len());
             (ip.traffic_class(), true, ip.hop_limit(), ip.flow_label(), ip.next_header(), None, 40)
         };
         let ends = wire[if header == 20 { 12 } else { 8 }..header].to_vec();
         let udp = &wire[header..];
+        assert!(protocol != 17 || udp[4..6] == (udp.len() as u16).to_be_bytes());
         let (udp, esp) = match protocol {
             17 => (Some((*udp.first_chunk().unwrap(), udp[6..8] != [0, 0])), &udp[8..]),
             _ => (None, udp),
