@@ -5,9 +5,10 @@ use crate::peer::protocol;
 use crate::services::echo_datagrams;
 use crate::specs::{Case, cases};
 use casemate_datapath::fragment::Fragments;
-use casemate_datapath_tests::{Ends, packets};
-use casemate_sa::Mode;
-use casemate_wire::ip::proto;
+use casemate_datapath::{Direction, Unmatched};
+use casemate_datapath_tests::{Ends, Host, PROVIDERS, packets};
+use casemate_sa::{Mode, SaParams, Spi};
+use casemate_wire::ip::{Ipv4, Ipv6, proto};
 use casemate_wire::udp::Udp;
 use smoltcp::socket::udp;
 use std::net::IpAddr;
@@ -91,7 +92,8 @@ fn frames_with_a_vlan_tag_do_not_leave_in_clear() {
     });
 }
 
-/// A peer's stack may cut a datagram before its tunnel protects the pieces. They are not mixed with pieces in clear.
+/// A peer's stack may cut a datagram before its tunnel protects the pieces. They are not mixed with pieces in
+/// clear, nor with those of another SA (RFC 4301 section 7.4).
 #[test]
 fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
     let tunnels = [4, 6].map(|version| {
@@ -107,11 +109,16 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         let forged = datagram(from, to, &[0xEE; 5_000]);
         // The peer's data path, as another sender on the same SA.
         let mut sender = case.spec.build().a;
+        let mut other = another_sa(case, pair);
         let mut fragments = Fragments::new(&whole, 1_280, 99).unwrap();
         let mut in_clear = Fragments::new(&forged, 1_280, 99).unwrap();
         let mut piece = [0; 1_280];
         while let Some(len) = in_clear.next(&mut piece) {
             inject(pair, &piece[..len]);
+            // The last piece never comes through the other SA.
+            if !in_clear.is_finished() {
+                inject(pair, &other.send(&piece[..len]).wire());
+            }
             let len = fragments.next(&mut piece).unwrap();
             let wire = sender.send(&piece[..len]).wire();
             inject(pair, &wire);
@@ -129,6 +136,68 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no second echo");
         assert_eq!(pair.lwip_drops(), "dropped: unprotected 1");
     });
+}
+
+/// Gives lwIP another SA for the same policy; the data path that sends with it.
+fn another_sa(case: &Case, pair: &mut Pair) -> Host {
+    let first = case.spec.params(0, true);
+    let params = SaParams { spi: Spi::new(0x2000).unwrap(), ..first.clone() };
+    let mut host = Host::with_limits(Unmatched::Discard, 65_535, case.spec.limits);
+    host.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, host.now).unwrap();
+    host.dp.add_policy(Direction::Outbound, case.spec.policy(true)).unwrap();
+    let order = case.orders().into_iter().find(|order| order.starts_with("sa in")).unwrap();
+    let spi = |params: &SaParams| format!(" spi {} ", params.spi.get());
+    pair.lwip.order(&order.replace(&spi(&first), &spi(&params))).unwrap();
+    host
+}
+
+/// ESP and AH themselves come in fragments here, and between each two come more forged ones than Casemate has
+/// slots below IP. Inside IP they are put together by lwIP, which has room for these.
+#[test]
+fn forged_fragments_do_not_stop_those_of_a_peer() {
+    let cases = vec![
+        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel),
+        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        Case::ah(Ends::transport(4), Mode::Transport),
+    ];
+    with_each(cases, |case, pair| {
+        let (from, to) = pair.inner;
+        let client = pair.peer.udp(1_000);
+        let data = [7; 3_000];
+        let wire = case.spec.build().a.send(&datagram(from, to, &data)).wire();
+        let mut fragments = Fragments::new(&wire, 1_280, 99).unwrap();
+        let mut piece = [0; 1_280];
+        let mut first: Option<Vec<u8>> = None;
+        while let Some(len) = fragments.next(&mut piece) {
+            let first = first.get_or_insert_with(|| piece[..len].to_vec());
+            for n in 0..100 {
+                inject(pair, &from_elsewhere(first, n));
+            }
+            inject(pair, &piece[..len]);
+        }
+        let mut echo = Vec::new();
+        pair.run(&case.name(), |peer| {
+            let socket = peer.sockets.get_mut::<udp::Socket>(client);
+            socket.recv().is_ok_and(|(back, _)| {
+                echo = back.to_vec();
+                true
+            })
+        });
+        assert!(echo == data, "{}: {} bytes", case.name(), echo.len());
+    });
+}
+
+/// The same fragment from another source.
+fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
+    let mut packet = fragment.to_vec();
+    if packet[0] >> 4 == 4 {
+        let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
+        ip.set_src([198, 51, 100, n].into());
+        ip.fill_checksum();
+    } else {
+        Ipv6::parse(&mut packet[..]).unwrap().set_src([0x2001, 0xdb8, 9, 9, 9, 9, 9, n.into()].into());
+    }
+    packet
 }
 
 /// xorshift64: the same flood each time.
@@ -177,7 +246,7 @@ fn a_flood_of_malformed_packets_harms_nothing() {
                 made[6] = dice.next(64) as u8;
                 made[7] = dice.next(256) as u8;
                 made[10..12].copy_from_slice(&[0, 0]);
-                casemate_wire::ip::Ipv4::parse(&mut made[..]).unwrap().fill_checksum();
+                Ipv4::parse(&mut made[..]).unwrap().fill_checksum();
             }
             inject(pair, &made);
             pair.peer.poll();
