@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::buffers::Buffers;
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, Watch};
 use crate::raw::{Sender, is_full};
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::Cut;
@@ -127,12 +127,13 @@ fn payload_at(packet: &[u8]) -> Option<usize> {
 pub(crate) struct MarkedRoutes {
     mark: u32,
     netlink: RefCell<Netlink>,
+    watch: Watch,
 }
 
 impl MarkedRoutes {
     /// Of packets that carry `mark`.
     pub(crate) fn open(mark: u32) -> Result<Self, Error> {
-        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?) })
+        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?), watch: Watch::routes()? })
     }
 }
 
@@ -146,6 +147,10 @@ impl casemate::Routes for MarkedRoutes {
         Some(socket.local_addr().ok()?.ip())
     }
 
+    fn may_have_changed(&self) -> bool {
+        self.watch.has_news()
+    }
+
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
         self.netlink.borrow_mut().link_mtu_to(remote, self.mark).ok()?
     }
@@ -154,8 +159,48 @@ impl casemate::Routes for MarkedRoutes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::{family, route_address};
     use crate::netns::Netns;
+    use casemate::Routes as _;
+    use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
     use std::time::Duration;
+
+    /// Everything that may change the source address is reported, once.
+    #[test]
+    fn changes_of_links_addresses_and_routes_are_reported() {
+        let netns = match Netns::new() {
+            Ok(netns) => netns,
+            Err(error) => return casemate_left_out::note(error),
+        };
+        let test = || {
+            let mut netlink = Netlink::open().unwrap();
+            let routes = MarkedRoutes::open(1).unwrap();
+            let (lo, peer) = (netlink.link("lo").unwrap().index, IpAddr::from([198, 51, 100, 1]));
+            assert!(!routes.may_have_changed());
+            netlink.set_up(lo, 1_500).unwrap();
+            assert!(routes.may_have_changed() && !routes.may_have_changed());
+            netlink.add_address(lo, [192, 0, 2, 1].into(), 32).unwrap();
+            assert!(routes.may_have_changed() && !routes.may_have_changed());
+            assert_eq!(routes.source_for(peer), None);
+            let mut route = RouteMessage::default();
+            route.header.address_family = family(true);
+            route.header.table = RouteHeader::RT_TABLE_MAIN;
+            route.header.scope = RouteScope::Link;
+            route.header.kind = RouteType::Unicast;
+            route.header.destination_prefix_length = 32;
+            route.attributes = vec![
+                RouteAttribute::Destination(route_address(peer)),
+                RouteAttribute::Oif(lo),
+                RouteAttribute::PrefSource(route_address([192, 0, 2, 1].into())),
+            ];
+            netlink.add_route(route.clone()).unwrap();
+            assert!(routes.may_have_changed() && !routes.may_have_changed());
+            assert_eq!(routes.source_for(peer), Some([192, 0, 2, 1].into()));
+            netlink.remove_route(route).unwrap();
+            assert!(routes.may_have_changed() && !routes.may_have_changed());
+        };
+        netns.run(test).unwrap();
+    }
 
     #[test]
     fn a_message_longer_than_the_link_goes_past_its_socket_in_fragments() {

@@ -276,22 +276,38 @@ impl Netlink {
     }
 }
 
-/// Tells when addresses of this host come or go.
-pub(crate) struct AddressWatch(Socket);
+/// Reports that the network configuration of this host has changed, not what has changed.
+pub(crate) struct Watch(Socket);
 
-impl AddressWatch {
-    pub(crate) fn open() -> Result<Self, Error> {
-        let open = || {
-            let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-            let groups = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-            socket.bind(&SocketAddr::new(0, groups as u32))?;
-            socket.set_non_blocking(true)?;
-            Ok(socket)
-        };
-        open().map(Self).map_err(|error| Error::new("netlink socket for addresses", error))
+impl Watch {
+    /// Watches the addresses.
+    pub(crate) fn addresses() -> Result<Self, Error> {
+        let open = || Self::open(libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR);
+        open().map_err(|error| Error::new("netlink socket for addresses", error))
     }
 
-    /// Whether any did since it was asked last.
+    /// Watches everything from which the kernel chooses the source address of a packet. An IPv4 link that is switched off
+    /// takes its routes with it, and only the link is reported.
+    pub(crate) fn routes() -> Result<Self, Error> {
+        let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+        let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE | libc::RTMGRP_IPV4_RULE;
+        let open = || {
+            let watch = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
+            // This group has no bit in the mask.
+            watch.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
+            Ok(watch)
+        };
+        open().map_err(|error| Error::new("netlink socket for routes", error))
+    }
+
+    fn open(groups: i32) -> io::Result<Self> {
+        let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, groups as u32))?;
+        socket.set_non_blocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// Whether anything has changed since the last call.
     pub(crate) fn has_news(&self) -> bool {
         let mut news = false;
         loop {
@@ -305,7 +321,7 @@ impl AddressWatch {
     }
 }
 
-impl AsFd for AddressWatch {
+impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

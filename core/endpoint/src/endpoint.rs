@@ -50,6 +50,8 @@ pub struct Endpoint {
     lost: u64,
     /// When traps are to follow the addresses of this host.
     follow_at: Option<Instant>,
+    /// When the addresses of all traps were looked up; `None` if they are to be looked up in any case.
+    looked_up_at: Option<Instant>,
 }
 
 impl Endpoint {
@@ -68,6 +70,7 @@ impl Endpoint {
             reqids: Reqids::default(),
             lost: 0,
             follow_at: None,
+            looked_up_at: None,
         }
     }
 

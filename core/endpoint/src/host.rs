@@ -13,6 +13,12 @@ pub trait Routes {
     /// Our address on the way to `remote`, if there is a way.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 
+    /// Whether addresses or routes may have changed since the last call. Traps follow them: a host that is notified of changes
+    /// returns `false` if there was none, which saves a look-up for each trap and second.
+    fn may_have_changed(&self) -> bool {
+        true
+    }
+
     /// MTU of the link on the way to `remote`, in bytes, outer headers included; `None` where the data path's
     /// link is the only one.
     fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {

@@ -11,6 +11,7 @@ use casemate_ike::{Event, NotBegun, Settings, SharedKeys, TrafficTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
 use common::{Dice, OWN, PEER, only, send, send_v6};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,27 @@ const MOVED: [u8; 4] = [192, 0, 2, 9];
 const INSIDE: [u8; 4] = [10, 1, 0, 1];
 
 /// The address of this host on the way to every peer.
-struct Address(Option<[u8; 4]>);
+struct Address {
+    addr: Option<[u8; 4]>,
+    /// Whether the host reports a change each time.
+    may_have_changed: bool,
+    look_ups: Cell<usize>,
+}
+
+impl Address {
+    fn new(addr: Option<[u8; 4]>) -> Self {
+        Self { addr, may_have_changed: true, look_ups: Cell::new(0) }
+    }
+}
 
 impl Routes for Address {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        self.0.map(IpAddr::from)
+        self.look_ups.set(self.look_ups.get() + 1);
+        self.addr.map(IpAddr::from)
+    }
+
+    fn may_have_changed(&self) -> bool {
+        self.may_have_changed
     }
 }
 
@@ -37,7 +54,7 @@ impl Host {
     fn new(address: Option<[u8; 4]>, connection: Connection) -> Self {
         let datapath = Datapath::new(Config::server(1));
         let endpoint = Endpoint::new(datapath, Settings::DEVICE);
-        let mut host = Self { endpoint, address: Address(address), now: Instant::from_secs(1) };
+        let mut host = Self { endpoint, address: Address::new(address), now: Instant::from_secs(1) };
         host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
         host
     }
@@ -152,7 +169,7 @@ fn a_trap_follows_the_address() {
     let mut host = Host::new(Some(OWN), trap(None));
     let before = host.policies();
     for address in [Some(MOVED), None, Some(OWN)] {
-        host.address = Address(address);
+        host.address = Address::new(address);
         host.now = host.now.after(Duration::from_secs(2));
         assert!(host.endpoint.due().is_some_and(|due| due <= host.now));
         host.act(Endpoint::serve);
@@ -161,10 +178,31 @@ fn a_trap_follows_the_address() {
     assert_eq!(host.policies(), before);
     assert!(host.has_begun());
     // At once if the host says so.
-    host.address = Address(Some(MOVED));
+    host.address = Address::new(Some(MOVED));
     host.endpoint.note_routes();
     host.act(Endpoint::serve);
     assert!(host.holds(MOVED, PEER) && !host.holds(OWN, PEER));
+}
+
+/// A look-up is several system calls for each trap, and packets wait for it.
+#[test]
+fn without_a_change_there_are_few_look_ups() {
+    let mut host = Host::new(Some(OWN), trap(None));
+    host.address = Address { may_have_changed: false, ..Address::new(Some(OWN)) };
+    for _ in 0..100 {
+        host.now = host.now.after(Duration::from_secs(1));
+        host.act(Endpoint::serve);
+    }
+    assert!((3..=5).contains(&host.address.look_ups.get()), "{}", host.address.look_ups.get());
+    // A change that was not reported.
+    host.address.addr = Some(MOVED);
+    host.now = host.now.after(Duration::from_secs(30));
+    host.act(Endpoint::serve);
+    assert!(host.holds(MOVED, PEER) && !host.holds(OWN, PEER));
+    host.address.addr = Some(OWN);
+    host.endpoint.note_routes();
+    host.act(Endpoint::serve);
+    assert!(host.holds(OWN, PEER));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::{Change, Plan, is_there, loosening, set_parameter};
 use crate::Error;
 use crate::guard::Update;
 use crate::journal::{Journal, Undo, gone};
-use crate::netlink::{AddressWatch, Netlink};
+use crate::netlink::{Netlink, Watch};
 use crate::nft::Job;
 use crate::route::{Numbers, Prefix, Route, Rule, Way};
 use crate::sys::Bell;
@@ -38,7 +38,7 @@ pub struct Live {
     journal: Journal,
     netlink: Netlink,
     sentry: Sentry,
-    watch: AddressWatch,
+    watch: Watch,
     tun: u32,
     numbers: Numbers,
     scheme: Scheme,
@@ -90,7 +90,7 @@ impl Live {
             journal,
             netlink,
             sentry: Sentry::open(scheme.guard.table())?,
-            watch: AddressWatch::open()?,
+            watch: Watch::addresses()?,
             tun: tun.index(),
             numbers,
             scheme,

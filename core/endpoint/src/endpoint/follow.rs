@@ -11,14 +11,17 @@ use casemate_datapath::spd::InsertError;
 use casemate_ike::config::Connection;
 use core::time::Duration;
 
-/// How often the address on the way to a peer is looked up, if nobody says that it may have changed.
+/// How often it is checked whether the address on the way to a peer may have changed.
 const FOLLOW: Duration = Duration::from_secs(1);
+/// After how long the address is looked up in any case: a host may not be notified of every change.
+const LOOK_UP: Duration = Duration::from_secs(30);
 
 impl Endpoint {
     /// Addresses or routes of the host have changed: the next [`serve`](Self::serve) has traps follow them. Without
-    /// this call they follow within a second.
+    /// this call they follow within a second of [`Routes::may_have_changed`].
     pub fn note_routes(&mut self) {
         self.follow_at = self.follow_at.map(|_| casemate_sa::Instant::ZERO);
+        self.looked_up_at = None;
     }
 
     /// Has traps follow, if it is time.
@@ -26,12 +29,20 @@ impl Endpoint {
         if self.follow_at.is_none_or(|at| at > means.now) {
             return;
         }
+        self.follow_at = Some(means.now.after(FOLLOW));
+        // Asked before the look-ups: what changes during them counts for the next time.
+        let has_changed = means.routes.may_have_changed();
+        let is_recent = self.looked_up_at.is_some_and(|at| means.now.since(at) < LOOK_UP);
+        if is_recent && !has_changed {
+            return;
+        }
         let Self { traps, datapath, notices, .. } = self;
         let refused = traps.follow(&mut Spds { datapath, notices }, means.routes);
+        // A trap that was refused is tried again the next time.
+        self.looked_up_at = refused.is_empty().then_some(means.now);
         for (Held { connection, child, .. }, why) in refused {
             self.notices.push_back(Notice::NotHeld { connection, child, why });
         }
-        self.follow_at = Some(means.now.after(FOLLOW));
     }
 
     /// Puts the traps and shunts of these connections in the place of all others.
