@@ -20,8 +20,11 @@ const SET_UP: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(400);
 /// Time between packets of the protected hosts.
 const TRAFFIC: Duration = Duration::from_millis(250);
-/// SAs of one IKE SA with one Child SA that is being rekeyed.
+/// SAs in the SAD for each Child SA that is wanted, while both sides rekey it: the old one, two that both sides made in its
+/// place, and inbound SAs that linger.
 const MOST_SAS: usize = 10;
+/// Within this time there is a moment at which no inbound SA of a Child SA that has ended lingers.
+const LINGERED: Duration = Duration::from_secs(60);
 /// Packets of one direction that may be lost in a row on a network that loses one of twenty.
 const MOST_LOST: usize = 12;
 /// Packets are sent for this time after the operations began.
@@ -58,7 +61,7 @@ impl World {
         self.check_count(rules.at_first..=rules.at_first, rules.at_first..=rules.at_first)?;
         if !self.plan.rough.is_zero() {
             self.weather = weather;
-            self.soak()?;
+            self.soak(*rules.children.end())?;
             self.weather = weather.calm();
             return self.check_after_soak(rules.children);
         }
@@ -68,12 +71,47 @@ impl World {
         }
         let until = self.now() + draw.after + BUSY;
         self.put(TRAFFIC, Happening::Packets { until, must_arrive: rules.lossless });
-        self.run_for(QUIET)?;
+        self.run_bounded(QUIET, *rules.children.end())?;
         self.watch.ledger.check_arrived(self.now())?;
         self.find_rest()?;
         self.check_count(rules.ikes.clone(), rules.children.clone())?;
         self.check_use(&rules)?;
+        self.check_sad()?;
         self.end()
+    }
+
+    /// Time passes. At no time do SAs become more than those of so many Child SAs that are being rekeyed.
+    fn run_bounded(&mut self, time: Duration, children: usize) -> Checked {
+        let until = self.now() + time;
+        while self.now() < until {
+            self.run_for(Duration::from_secs(1))?;
+            self.check_bound(children)?;
+        }
+        Ok(())
+    }
+
+    fn check_bound(&self, children: usize) -> Checked {
+        let most = MOST_SAS * children.max(1);
+        for node in &self.nodes {
+            let sas = node.endpoint().datapath().sas().count();
+            if sas > most {
+                return violated(format!("node {} has {sas} SAs instead of {most} at most", node.index));
+            }
+        }
+        Ok(())
+    }
+
+    /// The SAD has a pair of SAs for each Child SA and nothing else.
+    fn check_sad(&mut self) -> Checked {
+        let until = self.now() + LINGERED;
+        let is_exact = |node: &Node| node.endpoint().datapath().sas().count() == 2 * node.children().len();
+        while !self.nodes.iter().all(is_exact) {
+            if self.now() > until {
+                return violated(format!("SAs without a Child SA: {}", watch::describe(&self.nodes)));
+            }
+            self.run_for(Duration::from_secs(1))?;
+        }
+        Ok(())
     }
 
     /// All IKE SAs, and the Child SAs within a range, at both endpoints.
@@ -117,19 +155,10 @@ impl World {
     }
 
     /// Timers rekey for minutes. SAs do not become more, and traffic always passes.
-    fn soak(&mut self) -> Checked {
+    fn soak(&mut self, children: usize) -> Checked {
         let until = self.now() + self.plan.rough;
         self.put(TRAFFIC, Happening::Packets { until, must_arrive: false });
-        while self.now() < until {
-            self.run_for(Duration::from_secs(1))?;
-            let most = MOST_SAS * self.nodes[0].endpoint().ike().counts().0.clamp(1, 2);
-            for node in &self.nodes {
-                let sas = node.endpoint().datapath().sas().count();
-                if sas > most {
-                    return violated(format!("node {} has {sas} SAs", node.index));
-                }
-            }
-        }
+        self.run_bounded(self.plan.rough, children)?;
         self.watch.ledger.check_gaps(MOST_LOST)
     }
 
@@ -141,6 +170,7 @@ impl World {
             self.run_for(Duration::from_millis(500))?;
             let [ours, theirs] = [0, 1].map(|at| live(&self.nodes[at]));
             let mirror: BTreeSet<_> = theirs.iter().map(|(spis, (i, o))| (*spis, (*o, *i))).collect();
+            self.check_bound(*count.end())?;
             if count.contains(&ours.len()) && ours == mirror {
                 return self.check_traffic();
             }
