@@ -492,7 +492,7 @@ fn a_child_sa_that_the_peer_deletes_before_its_response_arrives_is_set_up_again(
     let mut pauses = vec![];
     for _ in 0..4 {
         let closed = pair.now;
-        while pair.left.sent.is_empty() {
+        while pair.left.sent.is_empty() && pair.now.since(closed) < Duration::from_secs(600) {
             pair.now = pair.now.after(Duration::from_secs(1));
             pair.left.tick(pair.now);
         }

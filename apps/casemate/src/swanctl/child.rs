@@ -108,6 +108,9 @@ pub(super) fn read(view: &View<'_, '_>, peer: Option<IpAddr>, context: &Context<
                 );
             }
             check_held_traffic(&keys, &child, peer);
+            if peer.is_none() {
+                warn_of_clear_text(&keys, &child);
+            }
             Entry::Child(child)
         }
         Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
@@ -131,6 +134,19 @@ fn check_held_traffic(keys: &Keys<'_>, child: &Child, peer: Option<IpAddr>) {
             "a trap would hold nothing, because no packet fits both `local_ts` and `remote_ts`: selectors of \
              the same IP version and protocol were expected",
         );
+    }
+}
+
+/// Without an address to begin with, traffic is not held after the end of a Child SA.
+fn warn_of_clear_text(keys: &Keys<'_>, child: &Child) {
+    for (name, action) in [("close_action", child.on_close), ("dpd_action", child.on_dead_peer)] {
+        if action == OnClose::Trap {
+            keys.warn(
+                name,
+                "traffic is not held after the Child SA, because there is nobody to begin with: a single \
+                 address in `remote_addrs` was expected",
+            );
+        }
     }
 }
 

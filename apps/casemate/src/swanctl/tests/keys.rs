@@ -226,3 +226,25 @@ fn a_peer_without_auth_is_warned_of() {
         assert_eq!(warnings(remote), (false, vec![]), "{remote}");
     }
 }
+
+/// Without an address of the peer, traffic passes in clear after the end of a Child SA.
+#[test]
+fn a_trap_without_an_address_of_the_peer_is_warned_of() {
+    let warnings = |addrs: &str, action: &str| {
+        let child = format!("children {{\n d {{\n {action}\n }}\n}}");
+        let config = ok(&format!(
+            "connections {{\n c {{\n {addrs}\n remote {{\n auth = psk\n }}\n {child}\n }}\n}}\n"
+        ));
+        config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for action in ["close_action = trap", "dpd_action = trap"] {
+        for addrs in ["", "remote_addrs = %any", "remote_addrs = 192.0.2.0/24"] {
+            let told = warnings(addrs, action);
+            let name = format!("connections.c.children.d.{}", &action[..action.len() - " = trap".len()]);
+            assert!(told.len() == 1 && told[0].contains(&name), "{addrs} {action}: {told:?}");
+            assert!(told[0].contains("`remote_addrs` was expected"), "{told:?}");
+        }
+        assert!(warnings("remote_addrs = 192.0.2.1", action).is_empty(), "{action}");
+    }
+    assert!(warnings("", "close_action = none").is_empty());
+}
