@@ -126,7 +126,7 @@ impl Datapath {
             Err(reason) => steps.iter_mut().for_each(|step| step.stop(reason)),
             Ok(look) => {
                 if let Some(sealer) =
-                    self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies(look))
+                    self.frame_run(now, rng, id.slot(), packets, steps, Content::Dummies(&look))
                 {
                     sealer.seal(packets, steps);
                 }

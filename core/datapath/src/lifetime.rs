@@ -16,11 +16,11 @@ pub struct Meter {
     pub first_used: Option<Instant>,
     /// When it was last used.
     pub last_used: Option<Instant>,
+    /// [`Ceiling::NEVER`] once it was reached: it warns once.
     soft: Ceiling,
     hard: Ceiling,
     /// Nothing if it is unbounded, as it is with most SAs.
     lifetime: Option<Box<Lifetime>>,
-    warned: bool,
 }
 
 /// Bounds made absolute, so that the check is three comparisons.
@@ -33,14 +33,15 @@ struct Ceiling {
 
 static UNBOUNDED: Lifetime = Lifetime::UNBOUNDED;
 
-const END_OF_TIME: Instant = Instant::from_micros(u64::MAX);
-
 impl Ceiling {
+    /// Without bounds.
+    const NEVER: Self = Self { packets: u64::MAX, bytes: u64::MAX, at: Instant::from_micros(u64::MAX) };
+
     fn new(bounds: &Bounds, added: Instant) -> Self {
         Self {
-            packets: bounds.packets.unwrap_or(u64::MAX),
-            bytes: bounds.bytes.unwrap_or(u64::MAX),
-            at: bounds.since_added.map_or(END_OF_TIME, |after| added.after(after)),
+            packets: bounds.packets.unwrap_or(Self::NEVER.packets),
+            bytes: bounds.bytes.unwrap_or(Self::NEVER.bytes),
+            at: bounds.since_added.map_or(Self::NEVER.at, |after| added.after(after)),
         }
     }
 
@@ -72,7 +73,6 @@ impl Meter {
             soft: Ceiling::new(&lifetime.soft, now),
             hard: Ceiling::new(&lifetime.hard, now),
             lifetime: Some(lifetime).filter(|lifetime| *lifetime != UNBOUNDED).map(Box::new),
-            warned: false,
         }
     }
 
@@ -98,13 +98,14 @@ impl Meter {
             }
         }
         self.last_used = Some(now);
-        self.packets = self.packets.saturating_add(1);
+        // Every packet has a sequence number of 64 bits of its own, so this never wraps.
+        self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
-        if self.warned || !self.soft.is_reached((self.packets, self.bytes), now) {
-            return false;
+        let is_reached = self.soft.is_reached((self.packets, self.bytes), now);
+        if is_reached {
+            self.soft = Ceiling::NEVER;
         }
-        self.warned = true;
-        true
+        is_reached
     }
 }
 

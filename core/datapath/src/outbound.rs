@@ -30,21 +30,21 @@ pub(crate) enum Origin {
 
 /// What a run of packets holds.
 #[derive(Clone, Copy)]
-pub(crate) enum Content {
+pub(crate) enum Content<'l> {
     Packets,
-    Dummies(Look),
+    Dummies(&'l Look),
 }
 
 /// What is done with each packet of a run.
-enum Work {
+enum Work<'l> {
     Packets,
     /// The SA carries dummy packets, and all its packets show the same.
-    Covered(Look),
-    Dummies(Look),
+    Covered(&'l Look),
+    Dummies(&'l Look),
 }
 
-impl Work {
-    fn new(content: Content, look: Option<Look>) -> Self {
+impl<'l> Work<'l> {
+    fn new(content: Content<'l>, look: Option<&'l Look>) -> Self {
         match (content, look) {
             (Content::Packets, None) => Self::Packets,
             (Content::Packets, Some(look)) => Self::Covered(look),
@@ -307,7 +307,7 @@ impl Datapath {
         slot: u32,
         packets: &mut [Packet<'_>],
         steps: &mut [Step],
-        content: Content,
+        content: Content<'_>,
     ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
         let Some(SaOut { shared, framing, seq, meter, look, .. }) = self.sad.outbound(slot) else {
@@ -315,14 +315,14 @@ impl Datapath {
             return None;
         };
         let moving = packets.iter_mut().zip(steps).filter(|(_, step)| step.chain.is_some());
-        let work = Work::new(content, *look);
+        let work = Work::new(content, look.as_ref());
         for (packet, step) in moving {
             let bytes = packet.len();
             let framed =
                 meter.check(now).map_err(|_| DropReason::SaExpired).and_then(|()| reserve(seq)).and_then(
                     |number| {
                         let will_be_cut = step.fragment_to.is_some();
-                        match &work {
+                        match work {
                             Work::Packets => {}
                             Work::Covered(look) => {
                                 look.cover(shared.mode, packet, &mut step.header, &number);
