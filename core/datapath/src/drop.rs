@@ -89,8 +89,8 @@ drop_reasons! {
     Unprotected = "unprotected", audited, "RFC 4301 section 5.2";
     /// The policy says DISCARD.
     PolicyDiscard = "policy-discard", audited, "RFC 4301 section 5.1";
-    /// No policy names the packet, and the default is to discard.
-    NoPolicy = "no-policy", audited, "RFC 4301 section 4.4.1";
+    /// No policy names the packet, and the default is to discard. Or it is an ICMP error that quotes a packet whose answers are protected.
+    NoPolicy = "no-policy", audited, "RFC 4301 sections 4.4.1 and 6";
     /// The policy demands an SA that is not there.
     NoOutboundSa = "no-outbound-sa", counted, "RFC 4301 section 5.1";
     /// The sequence numbers of the SA are used up.

@@ -5,6 +5,7 @@
 //! routers say about packets of ours. Errors that an SA carries are ordinary packets and no matter of this module.
 
 mod inbound;
+mod quote;
 mod rate_limit;
 
 use casemate_wire::Malformed;
@@ -16,6 +17,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use inbound::{PmtuUpdate, Quoted, parse_inbound};
+pub(crate) use quote::{is_of_errors, quoted_flow};
 pub use rate_limit::RateLimiter;
 
 /// TTL and hop limit of a reply.

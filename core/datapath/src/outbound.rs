@@ -12,6 +12,7 @@ use crate::protect::Framed;
 use crate::sa_out::SaOut;
 use crate::sealing::{Batch, Run, Sealer, Sealing, Step};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
+use crate::spd::{Action, Lookup};
 use crate::tunnel::Inner;
 use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, mss, pmtu, transport};
 use alloc::sync::Arc;
@@ -230,6 +231,12 @@ impl Datapath {
                 }
                 self.check_size(now, packet, chain, origin, step);
             }
+            Decision::Bypass
+                if icmp::is_of_errors(&overview.key)
+                    && self.quotes_protected(&overview.key, packet.data()) =>
+            {
+                step.stop(DropReason::NoPolicy);
+            }
             Decision::Bypass => {
                 step.verdict = Outbound::Bypass;
                 if self.role == Role::Host && mss::may_be_syn(&overview.key, packet.data()) {
@@ -245,6 +252,19 @@ impl Datapath {
             Decision::Drop(reason) => step.stop(reason),
             Decision::Acquire(_) => step.stop(DropReason::NoOutboundSa),
         }
+    }
+
+    /// Whether an ICMP error that no policy names quotes a packet whose answers are protected. It would show in clear what
+    /// came through an SA (RFC 4301 section 6).
+    #[cold]
+    fn quotes_protected(&self, flow: &FlowKey, packet: &[u8]) -> bool {
+        let is_unmatched = matches!(self.spd_out.lookup(flow), Lookup::NoMatch);
+        let answers = icmp::quoted_flow(packet).filter(|_| is_unmatched).map(FlowKey::reversed);
+        answers.is_some_and(|answers| match self.spd_out.lookup(&answers) {
+            Lookup::Match(_, policy) => matches!(policy.action, Action::Protect(_)),
+            Lookup::NeedsPorts => true,
+            Lookup::NoMatch => false,
+        })
     }
 
     /// Finds out whether the packet has to be cut after protection, or must be refused (RFC 4301 section 8.2).

@@ -288,6 +288,21 @@ impl FlowKey {
         Self([a, b, c, d, hidden & !u64::from(u32::MAX) & !HIDDEN_PROTO | OPAQUE_PORTS])
     }
 
+    /// The flow in the other direction: addresses and ports change places. What answers a type of ICMP or of a Mobility
+    /// header is not said, so these are OPAQUE.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        let [a, b, c, d, rest] = self.0;
+        let without_ports = rest & !u64::from(u32::MAX);
+        let tail = match (self.proto(), self.ports()) {
+            (Some(proto::ICMP | proto::ICMPV6 | proto::MOBILITY), _) | (_, None) => {
+                without_ports | OPAQUE_PORTS
+            }
+            (_, Some((src, dst))) => without_ports | u64::from(dst) << 16 | u64::from(src),
+        };
+        Self([c, d, a, b, tail])
+    }
+
     /// Its DSCP.
     #[inline]
     pub fn dscp(&self) -> Dscp {

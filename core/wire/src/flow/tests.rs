@@ -183,6 +183,11 @@ proptest! {
             prop_assert_eq!((marked.dscp(), key.dscp()), (Dscp::of_tos(tos), Dscp::DEFAULT));
             prop_assert_eq!(marked == key, tos < 4);
             prop_assert_eq!(marked.with_dscp(Dscp::DEFAULT), key);
+            let back = marked.reversed();
+            prop_assert_eq!((back.src(), back.dst(), back.version()), (key.dst(), key.src(), key.version()));
+            prop_assert_eq!((back.proto(), back.fragment(), back.dscp()), (proto, fragment, marked.dscp()));
+            let is_typed = [proto::ICMP, proto::ICMPV6, proto::MOBILITY].map(Some).contains(&proto);
+            prop_assert_eq!(back.ports(), ports.filter(|_| !is_typed).map(|(src, dst)| (dst, src)));
         }
         prop_assert_eq!(FlowKey::pack_v4(b, A4, proto, bits, fragment).src(), IpAddr::from(b));
         prop_assert_eq!(FlowKey::pack_v6(a, A6, proto, bits, fragment).src(), IpAddr::from(a));
