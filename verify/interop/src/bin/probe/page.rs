@@ -3,7 +3,7 @@
 use crate::tcp::{connect, connect_from};
 use casemate_interop::{Error, PAGE, Result};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ pub(crate) fn fetch(from: IpAddr, to: IpAddr, times: usize) -> Result<String> {
     let start = Instant::now();
     let mut client = Client::connect(from, to)?;
     (0..times).try_for_each(|_| client.request())?;
+    client.finish()?;
     let bytes = PAGE.len().saturating_mul(times);
     Ok(format!("{bytes} bytes in {:.1} ms", start.elapsed().as_secs_f64() * 1e3))
 }
@@ -81,6 +82,16 @@ impl Client {
             count = count.saturating_add(1);
         }
         Ok(count)
+    }
+
+    /// Waits until the device has closed its end, too. Whoever looks at the wire next may close the SA, and the last
+    /// acknowledgement must not leave after that.
+    fn finish(mut self) -> Result<()> {
+        self.0.shutdown(Shutdown::Write).map_err(Error::in_front("end"))?;
+        match self.0.read(&mut [0]).map_err(Error::in_front("end"))? {
+            0 => Ok(()),
+            _ => Err(Error::new("more came than was asked for")),
+        }
     }
 
     fn request(&mut self) -> Result<()> {
