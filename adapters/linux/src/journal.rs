@@ -247,8 +247,24 @@ impl Journal {
     /// Whether the packet filter stays after an error: it stands, or may stand, and keeps or kept traffic off
     /// the wire in clear, or a former run has left it.
     fn stays(&self) -> bool {
-        let has_guard = self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }));
-        has_guard && (self.adopted || self.promises.as_ref().is_some_and(Promises::is_used))
+        self.notes_guard() && (self.adopted || self.promises.as_ref().is_some_and(Promises::is_used))
+    }
+
+    /// Whether the packet filter is to be removed at an orderly end.
+    pub(crate) fn notes_guard(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }))
+    }
+
+    /// Whether the packet filter of a former run stands that this journal does not know: the one of that run
+    /// is gone, or in another directory. What it protects is unknown, so it stays until there is one in its
+    /// place.
+    pub(crate) fn finds_guard(&self) -> Result<bool, Error> {
+        Ok(!self.notes_guard() && has_guard(self.instance.tun())?)
+    }
+
+    /// Notes the packet filter that stands now.
+    pub(crate) fn note_guard(&mut self) -> Result<(), Error> {
+        self.note(Undo::Guard { tun: self.instance.tun().into() })
     }
 
     fn set_remains(&self, remains: Remains) {
@@ -315,6 +331,8 @@ impl Journal {
         self.closed = true;
         let done = self.undo_all();
         self.set_remains(match &done {
+            // One that was not noted is that of a former run.
+            Ok(()) if has_guard(self.instance.tun()).unwrap_or(false) => Remains::Guard,
             Ok(()) => Remains::Nothing,
             Err(error) => Remains::NotUndone(error.to_string()),
         });
@@ -386,6 +404,9 @@ pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
     // An instance that keeps its files elsewhere may have this interface.
     let _tun = Tun::create(instance.tun(), &mut Netlink::open()?)?;
     let mut journal = Journal::open(instance, Nft::direct())?;
+    if journal.finds_guard()? {
+        journal.note_guard()?;
+    }
     let done = journal.entries.iter().map(ToString::to_string).collect();
     journal.undo()?;
     let _ = std::fs::remove_file(instance.promises());

@@ -147,7 +147,7 @@ impl Plan {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
                 Change::Tun { .. } => {}
-                Change::Guard { tun, script } => self.put_up_guard(tun, script, journal)?,
+                Change::Guard { script, .. } => self.put_up_guard(script, journal)?,
                 Change::Up { mtu, .. } => tun.set_up(*mtu, netlink)?,
                 Change::Sysctl { name, value } => set_parameter(name, value, journal)?,
                 Change::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
@@ -168,15 +168,25 @@ impl Plan {
         Ok(())
     }
 
-    fn put_up_guard(&self, tun: &str, script: &str, journal: &mut Journal) -> Result<(), Error> {
+    /// In the place of a guard that a former run left and no journal knows comes only one that protects
+    /// something: [`Live`] puts it up when it knows the policies. Until it stands it is not noted, so that an
+    /// error does not remove the former one.
+    fn put_up_guard(&self, script: &str, journal: &mut Journal) -> Result<(), Error> {
+        let is_found = journal.finds_guard()?;
         journal.promise(self.scheme.promises())?;
-        journal.note(Undo::Guard { tun: tun.into() })?;
+        if is_found && self.scheme.promises().next().is_none() {
+            return Ok(());
+        }
+        if !is_found {
+            journal.note_guard()?;
+        }
         journal.nft().run(script).map_err(|error| {
             let undone = if journal.is_adopted() { Ok(()) } else { journal.undo() };
             let also = undone.err().map_or(String::new(), |also| format!("; {also}"));
             let what = "the guard against cleartext, without which nothing is protected";
             Error::other(what, format!("{error}{also}"))
         })?;
+        journal.note_guard()?;
         journal.drop_former()
     }
 }

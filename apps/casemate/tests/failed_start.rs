@@ -77,6 +77,43 @@ fn it_leaves_nothing_unless_a_former_run_left_its_guard() {
 }
 
 #[test]
+fn a_former_guard_whose_journal_is_gone_stays() {
+    let Some(lab) = Lab::build("a_former_guard_whose_journal_is_gone") else { return };
+    let host = &lab.left;
+    let rules = host.says("ip", &["rule"]);
+    host.negotiate(&conf("trap"), None).crash();
+    host.says("ip", &["rule", "delete", "lookup", "50510"]);
+    let (guard, _, files) = left_behind(host);
+    files.iter().for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
+    let before = left_behind(host);
+    let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
+    // What a service manager does: each start finds what the last one left.
+    for _ in 0..2 {
+        let said = fails(host, &[]);
+        assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
+        assert_eq!(left_behind(host), before);
+        assert!(!host.hears_at_once(Side::Right.outer(true), 8), "what a former run protected stays blocked");
+    }
+    drop(taken);
+    let left = host.negotiate(&conf("trap"), None);
+    assert!(!host.hears_at_once(Side::Right.outer(true), 8));
+    assert!(guard.contains("casemate_casemate0"));
+    left.crash();
+    host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    let (no_guard, rules_after, _) = left_behind(host);
+    assert_eq!((&*no_guard, &rules_after), ("", &rules));
+    host.negotiate(&conf("trap"), None).crash();
+    host.says("ip", &["rule", "delete", "lookup", "50510"]);
+    left_behind(host)
+        .2
+        .iter()
+        .for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
+    let cleaned = host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert!(cleaned.contains("removed: guard casemate0"), "{cleaned}");
+    assert_eq!(left_behind(host).0, "");
+}
+
+#[test]
 fn a_wrong_name_of_the_interface_and_a_user_without_privileges_leave_nothing() {
     let Some(lab) = Lab::build("a_wrong_name_of_the_interface_and_a_user") else { return };
     let host = &lab.left;

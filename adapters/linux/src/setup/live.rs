@@ -77,6 +77,10 @@ impl Live {
     pub fn new(plan: Plan, tun: &Tun, journal: Journal, netlink: Netlink) -> Result<Self, Error> {
         let Plan { changes, numbers, mut scheme, .. } = plan;
         scheme.guard.settle();
+        let has_guard = journal.notes_guard();
+        if !has_guard {
+            scheme.guard.distrust();
+        }
         scheme.ways.take_touched();
         let (mut routes, mut rules) = (BTreeMap::new(), Vec::new());
         for change in changes {
@@ -99,7 +103,8 @@ impl Live {
             peers: Peers::default(),
             new_peers: BTreeSet::new(),
             loosened: BTreeSet::new(),
-            behind: false,
+            // The guard of a former run may still be in the place of ours.
+            behind: !has_guard,
             // One may have come between the plan and now.
             moved: true,
             work: None,
@@ -302,6 +307,8 @@ impl Live {
                         return Err(error);
                     }
                     // Somebody else has changed or removed our table: it is made anew.
+                } else {
+                    self.journal.note_guard()?;
                 }
             } else {
                 self.heed_others(None);
