@@ -142,6 +142,8 @@ pub enum Remains {
     Nothing,
     /// Everything: what the guard protects stays blocked.
     Guard,
+    /// The guard should be left and does not stand, for this reason: what was protected leaves in clear.
+    NoGuard(String),
     /// What could not be undone, for this reason.
     NotUndone(String),
 }
@@ -162,8 +164,10 @@ pub struct Journal {
     /// Undone, or tried to be.
     closed: bool,
     remains: Arc<Mutex<Remains>>,
+    /// Why the guard does not stand that should be left.
+    lack: Option<String>,
     #[cfg(test)]
-    abandoned: bool,
+    pub(crate) abandoned: bool,
 }
 
 impl Journal {
@@ -199,6 +203,7 @@ impl Journal {
             former: Vec::new(),
             closed: false,
             remains: Arc::default(),
+            lack: None,
             #[cfg(test)]
             abandoned: false,
         })
@@ -246,7 +251,7 @@ impl Journal {
 
     /// Whether the packet filter stays after an error: it stands, or may stand, and keeps or kept traffic off
     /// the wire in clear, or a former run has left it.
-    fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         self.notes_guard() && (self.adopted || self.promises.as_ref().is_some_and(Promises::is_used))
     }
 
@@ -265,6 +270,21 @@ impl Journal {
     /// Notes the packet filter that stands now.
     pub(crate) fn note_guard(&mut self) -> Result<(), Error> {
         self.note(Undo::Guard { tun: self.instance.tun().into() })
+    }
+
+    /// The guard that should be left does not stand.
+    pub(crate) fn lacks_guard(&mut self, reason: String) {
+        self.lack = Some(reason);
+    }
+
+    /// What is left where the guard stays.
+    fn left(&self) -> Remains {
+        match (&self.lack, has_guard(self.instance.tun())) {
+            (Some(reason), _) => Remains::NoGuard(reason.clone()),
+            (None, Ok(true)) => Remains::Guard,
+            (None, Ok(false)) => Remains::NoGuard("another program has removed it".into()),
+            (None, Err(error)) => Remains::NoGuard(error.to_string()),
+        }
     }
 
     fn set_remains(&self, remains: Remains) {
@@ -390,7 +410,7 @@ impl Drop for Journal {
             return;
         }
         if self.stays() {
-            self.set_remains(Remains::Guard);
+            self.set_remains(self.left());
         } else {
             // What cannot be undone stays in the file, and is reported by `remains`.
             let _ = self.undo();

@@ -84,6 +84,9 @@ fn explain(failure: Failure, remains: LeftOver) -> Failure {
         Remains::Guard => {
             failure.and("what is protected stays blocked until `casemate run` or `casemate cleanup`")
         }
+        Remains::NoGuard(reason) => failure.and(&format!(
+            "the guard does not stand ({reason}): what was protected leaves in clear until `casemate run`"
+        )),
         Remains::NotUndone(error) => {
             let next = "it stays until `casemate run` or `casemate cleanup`";
             let is_said = failure.reason().contains(&error);

@@ -327,6 +327,22 @@ fn none_leaves_after_an_error_until_it_is_cleaned_up() {
     assert_eq!(lab.left.says("nft", &["list", "ruleset"]), "");
 }
 
+/// The guard is put up with a pause between two times, but not at the end.
+#[test]
+fn none_leaves_after_an_error_while_the_guard_is_down() {
+    let Some(lab) = Lab::build("none_leaves_after_an_error_while_the_guard_is_down") else { return };
+    let mut left = lab.left.protect(&manual(Side::Left, true));
+    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+    let before = guard();
+    let accident = format!("nft flush ruleset; sleep 0.05; nft flush ruleset; ip link delete {TUN}");
+    lab.left.says("sh", &["-c", &accident]);
+    assert_eq!(left.child.wait().unwrap().code(), Some(1));
+    assert!(left.said().contains("stays blocked until"), "{}", left.said());
+    assert_eq!(guard(), before);
+    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert_eq!(guard(), "");
+}
+
 /// What a restart of the service nftables does, and smaller accidents.
 #[test]
 fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {

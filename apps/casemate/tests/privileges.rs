@@ -180,6 +180,26 @@ fn the_runner_of_nft_ends_with_a_crash_and_the_guard_stays() {
     assert_eq!(guard(), "");
 }
 
+/// Nobody can put the guard up again, and that is said.
+#[test]
+fn a_run_whose_runner_of_nft_ends_while_the_guard_is_down_says_so() {
+    let Some(lab) = Lab::build("a_run_whose_runner_of_nft_ends_while") else { return };
+    let mut left = lab.left.protect(&xfrm(Side::Left));
+    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+    let runner = runner.to_string();
+    lab.left.says("kill", &["-STOP", &runner]);
+    lab.left.says("nft", &["flush", "ruleset"]);
+    lab.left.says("kill", &["-KILL", &runner]);
+    assert_eq!(left.child.wait().unwrap().code(), Some(1));
+    let said = left.said();
+    assert!(said.contains("the guard does not stand") && said.contains("leaves in clear until"), "{said}");
+    assert!(!said.contains("stays blocked"), "{said}");
+    assert_eq!(lab.left.says("nft", &["list", "ruleset"]), "");
+    let again = lab.left.protect(&xfrm(Side::Left));
+    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("casemate"));
+    assert!(again.stop().success());
+}
+
 /// Without the process nobody could change the guard any more.
 #[test]
 fn a_run_whose_runner_of_nft_has_ended_ends_and_the_guard_stays() {

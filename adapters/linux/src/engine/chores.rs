@@ -162,6 +162,10 @@ impl Front {
     /// Ends a run: tells peers, gives back counters that are not used. Everything that was changed in the
     /// system is taken back if the end is `orderly`; otherwise it stays, the guard too.
     pub(super) fn close(mut self, orderly: bool, common: &Common) -> Result<(), Error> {
+        if !orderly {
+            // Before anything that takes time.
+            self.live.leave();
+        }
         let mut home = common.home();
         // An answer is not waited for: a peer that does not hear it finds out by itself.
         let all: Vec<IkeSaId> = home.endpoint.ike().status().map(|sa| sa.id).collect();

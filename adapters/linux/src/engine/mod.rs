@@ -78,8 +78,9 @@ use told::Told;
 
 /// The engine.
 pub struct Engine {
-    common: Common,
+    // Goes first: the guard is made sure of before the TUN interface goes, and routes with it.
     front: Front,
+    common: Common,
     helpers: usize,
     _sinks: Sinks,
 }

@@ -59,7 +59,7 @@ fn what_was_left_is_taken_over_with_its_oldest_values() {
     // An error: nothing is undone, and the file stays.
     let remains = journal.remains();
     drop(journal);
-    assert!(matches!(*remains.lock().unwrap(), Remains::Guard));
+    assert!(matches!(*remains.lock().unwrap(), Remains::NoGuard(_)), "nobody has put it up");
     std::fs::OpenOptions::new()
         .append(true)
         .open(instance.journal())

@@ -5,6 +5,8 @@
 //! `nft` fails or takes too long, the kernel has its former filter or the new one; the whole filter is
 //! written anew every [`PAUSE`] until it stands, and only then do routes change.
 
+mod leave;
+
 use super::held::still_wanted;
 use super::peers::Peers;
 use super::scheme::Scheme;
@@ -33,7 +35,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a start puts the guard up again and again while another program changes it.
 const START: Duration = Duration::from_secs(30);
 
-/// The changes that stand. Dropping it leaves them; `close` takes them back.
+/// The changes that stand. Dropping it leaves them, after it has made sure that the guard stands (module
+/// `leave`); `close` takes them back.
 pub struct Live {
     journal: Journal,
     netlink: Netlink,
@@ -63,6 +66,8 @@ pub struct Live {
     pause: Option<Instant>,
     /// The configuration by which it was last decided what is held for a former run.
     known: Vec<Arc<Connection>>,
+    /// Taken back, or left after an error.
+    has_ended: bool,
 }
 
 /// A script that `nft` works at.
@@ -111,16 +116,25 @@ impl Live {
             bell: Arc::new(Bell::new().map_err(|error| Error::new("eventfd", error))?),
             pause: None,
             known: Vec::new(),
+            has_ended: false,
         })
     }
 
     /// The orderly end: takes all changes back. An error if one cannot be.
     pub(crate) fn close(mut self) -> Result<(), Error> {
+        self.has_ended = true;
         if let Some(work) = &mut self.work {
             // It must not put the filter up behind us.
             work.job.wait()?;
         }
-        self.journal.close()
+        self.journal.undo()
+    }
+
+    /// Leaves everything as a crash does.
+    #[cfg(test)]
+    fn crash(mut self) {
+        self.has_ended = true;
+        self.journal.abandoned = true;
     }
 
     /// An error if the filter cannot be changed any more.
@@ -239,9 +253,7 @@ impl Live {
         self.pause = None;
         while !self.follow(&mut |error| outcome = Err(error)) {
             if !self.sentry.state().stands && start.elapsed() >= limit {
-                let what =
-                    format!("nftables table {}, the guard against cleartext", self.scheme.guard.table());
-                return Err(Error::other(what, "another program changes or removes it again and again"));
+                return Err(self.is_changed_again_and_again());
             }
             match &mut self.work {
                 Some(work) => work.job.wait()?,
@@ -250,6 +262,11 @@ impl Live {
             }
         }
         outcome
+    }
+
+    fn is_changed_again_and_again(&self) -> Error {
+        let what = format!("nftables table {}, the guard against cleartext", self.scheme.guard.table());
+        Error::other(what, "another program changes or removes it again and again")
     }
 
     /// Makes the system as it should be; `true` when it is, as far as it goes: routes and the like that could

@@ -59,6 +59,14 @@ impl Sentry {
         GuardState { stands: self.disturbed.is_none(), restored: self.restored }
     }
 
+    /// Whether it is there as it was made, as far as its [changes](Self::is_disturbed) were judged. An error if
+    /// the kernel does not say it.
+    pub(super) fn guard_stands(&mut self) -> Result<bool, Error> {
+        let has_table = self.netfilter.has_table(&self.table);
+        let failed = |error| Error::new(format!("nftables table {}", self.table), error);
+        Ok(self.disturbed.is_none() && has_table.map_err(failed)?)
+    }
+
     /// What is to be told, in its order.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)

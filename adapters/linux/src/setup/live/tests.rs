@@ -1,6 +1,7 @@
 use super::*;
 use crate::eventually::eventually;
 use crate::instance::Instance;
+use crate::journal::Remains;
 use crate::netfilter::Netfilter;
 use crate::netns::Netns;
 use crate::nft::Nft;
@@ -455,6 +456,84 @@ fn a_guard_that_is_changed_all_the_time_ends_the_start() {
         .unwrap();
 }
 
+/// All of the filter, if there is any.
+fn filter() -> Vec<String> {
+    let all = says("nft", &["--stateless", "list", "ruleset"]);
+    let all = all.strip_prefix("table inet casemate_tun5 {").unwrap_or(&all);
+    let mut blocks: Vec<String> = all.split("\n\n").map(in_order).collect();
+    blocks.sort();
+    blocks
+}
+
+/// What [`World`] leaves after an error, as the kernel has it, and what is said of it.
+fn left_after_an_error(nft: Nft, last: impl FnOnce(&mut World)) -> (Vec<String>, Vec<String>, Remains) {
+    let mut world = World::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), &[], nft);
+    world.add_child(1);
+    world.live.settle().unwrap();
+    let before = filter();
+    last(&mut world);
+    let remains = world.live.journal.remains();
+    drop(world);
+    let after = filter();
+    let instance = Instance::new(TUN).unwrap();
+    eventually("what is left is removed", || crate::journal::clean_up(&instance).ok());
+    let remains = remains.lock().unwrap().clone();
+    (before, after, remains)
+}
+
+#[test]
+fn a_guard_that_does_not_stand_is_put_up_once_more_before_an_error_ends_the_run() {
+    let Some([netns, _]) = namespaces() else { return };
+    let flush = || drop(says("nft", &["flush", "ruleset"]));
+    let at_work = |world: &mut World| {
+        says("nft", &["add", "rule", "inet", "casemate_tun5", "sent", "counter"]);
+        assert!(!world.live.follow(&mut |error| panic!("{error}")));
+    };
+    let in_the_pause = |world: &mut World| {
+        flush();
+        world.live.settle().unwrap();
+        flush();
+        assert!(!world.live.follow(&mut |error| panic!("{error}")));
+        assert!(world.live.wait().is_some(), "it is not the time to put it up");
+    };
+    netns
+        .run(|| {
+            let (not_noticed_yet, it_stands) = (|_: &mut World| flush(), |_: &mut World| {});
+            let cases: [&dyn Fn(&mut World); 4] = [&not_noticed_yet, &at_work, &in_the_pause, &it_stands];
+            for (case, last) in cases.into_iter().enumerate() {
+                let (before, after, remains) = left_after_an_error(Nft::direct(), last);
+                assert_eq!(after, before, "{case}");
+                assert!(matches!(remains, Remains::Guard), "{case}: {remains:?}");
+            }
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_is_said_of_a_guard_that_cannot_be_put_up_again_is_true() {
+    let Some([netns, _]) = namespaces() else { return };
+    netns
+        .run(|| {
+            let run = |flushes: bool| {
+                let (nft, process) = Process::start(Duration::from_secs(5));
+                left_after_an_error(nft, |_| {
+                    process.kill();
+                    if flushes {
+                        says("nft", &["flush", "ruleset"]);
+                    }
+                })
+            };
+            let (before, after, remains) = run(false);
+            assert_eq!(after, before);
+            assert!(matches!(remains, Remains::Guard), "it needs no program to stay: {remains:?}");
+            let (_, after, remains) = run(true);
+            assert!(!after.concat().contains("casemate"), "{after:?}");
+            let Remains::NoGuard(reason) = remains else { panic!("{remains:?}") };
+            assert!(reason.contains("the process that runs nft"), "{reason}");
+        })
+        .unwrap();
+}
+
 /// Nothing but the time is lost when the machine was suspended while `nft` worked.
 #[test]
 fn a_script_that_takes_long_is_reported_and_followed_when_it_ends() {
@@ -498,8 +577,7 @@ fn what_a_crash_leaves_is_taken_over_by_the_next_start() {
             world.add(Direction::Outbound, policy("0.0.0.0/0", "10.77.0.0/16", Action::Bypass, 7));
             world.live.settle().unwrap();
             let World { live, tun, outbound, .. } = world;
-            let Live { journal, .. } = live;
-            journal.abandon();
+            live.crash();
             drop(tun);
             let mut netlink = Netlink::open().unwrap();
             wait_until_gone(&mut netlink);
