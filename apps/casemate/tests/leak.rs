@@ -329,8 +329,8 @@ fn none_leaves_after_an_error_until_it_is_cleaned_up() {
 
 /// The guard is put up with a pause between two times, but not at the end.
 #[test]
-fn none_leaves_after_an_error_while_the_guard_is_down() {
-    let Some(lab) = Lab::build("none_leaves_after_an_error_while_the_guard_is_down") else { return };
+fn a_guard_that_is_down_stands_again_after_an_error() {
+    let Some(lab) = Lab::build("a_guard_that_is_down_stands_again_after_an_error") else { return };
     let mut left = lab.left.protect(&manual(Side::Left, true));
     let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
     let before = guard();
